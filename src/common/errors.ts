@@ -1,0 +1,92 @@
+/** Everything that can go wrong has a class (who should look) and a stable code (what a program may test for). */
+
+/** Base of every error this project throws on purpose. `hint` is the next thing to try. */
+export class ColiError extends Error {
+  readonly code: string;
+  readonly hint: string | undefined;
+  /** Machine-readable facts: file, tensor, expected, got, ... */
+  readonly details: Readonly<Record<string, unknown>>;
+
+  constructor(code: string, message: string, options: ErrorFacts = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.name = new.target.name;
+    this.code = code;
+    this.hint = options.hint;
+    this.details = options.details ?? {};
+  }
+}
+
+export interface ErrorFacts {
+  hint?: string;
+  details?: Record<string, unknown>;
+  cause?: unknown;
+}
+
+/** A model file is damaged, hostile or incomplete. */
+export class ModelFileError extends ColiError {}
+/** A config value is missing, of a wrong type or out of range; `details.path` names it. */
+export class ConfigError extends ColiError {}
+/** tokenizer.json or the chat template cannot be used, or a text cannot be encoded. */
+export class TokenizerError extends ColiError {}
+/** A read from storage failed: `details` has file, offset, expected and got bytes. */
+export class StorageError extends ColiError {}
+/** The budget cannot hold what was asked for; the message has the numbers. */
+export class PlanError extends ColiError {}
+/** The requested kernels cannot run here, or failed their self-test. */
+export class KernelError extends ColiError {}
+/** A value that must be finite is not; names the layer (and expert) where it appeared first. */
+export class NumericError extends ColiError {}
+/** A request asks for something impossible: a bad parameter, a prompt that does not fit. */
+export class RequestError extends ColiError {}
+/** The command line is wrong (exit code 2). */
+export class UsageError extends ColiError {}
+/** A conversion cannot start, continue or finish. */
+export class ConvertError extends ColiError {}
+/** A bug of ours: a broken invariant or a dead worker. */
+export class InternalError extends ColiError {}
+
+const CLASSES = {
+  ModelFileError,
+  ConfigError,
+  TokenizerError,
+  StorageError,
+  PlanError,
+  KernelError,
+  NumericError,
+  RequestError,
+  UsageError,
+  ConvertError,
+  InternalError,
+} as const;
+
+/** Plain form of an error for messages between threads and for `--json`. */
+export interface ErrorWire {
+  class: string;
+  code: string;
+  message: string;
+  hint?: string;
+  details: Record<string, unknown>;
+  stack?: string;
+}
+
+export function errorToWire(error: unknown): ErrorWire {
+  const e = error instanceof Error ? error : new Error(String(error));
+  if (e instanceof ColiError) {
+    return {
+      class: e.name,
+      code: e.code,
+      message: e.message,
+      hint: e.hint,
+      details: { ...e.details },
+      stack: e.stack,
+    };
+  }
+  return { class: 'InternalError', code: 'INTERNAL', message: e.message, details: {}, stack: e.stack };
+}
+
+export function errorFromWire(wire: ErrorWire): ColiError {
+  const Class = CLASSES[wire.class as keyof typeof CLASSES] ?? InternalError;
+  const error = new Class(wire.code, wire.message, { hint: wire.hint, details: wire.details });
+  if (wire.stack) error.stack = wire.stack;
+  return error;
+}

@@ -1,0 +1,210 @@
+/** What the CLI, the evaluations and later the server see of the engine. Types only. */
+
+import type { ErrorWire } from '../common/errors.ts';
+import type { KernelName } from '../kernels/kernels.ts';
+
+export type KernelChoice = 'auto' | 'reference' | 'wasm' | 'wasm-baseline' | 'wasm-relaxed';
+/** `int8`: integer formats use int8 activations (fast). `exact`: float32 activations (slow, for comparisons). */
+export type Activations = 'int8' | 'exact';
+
+export interface EngineOptions {
+  /** Model directory. */
+  readonly model: string;
+  /** Ceiling of the whole process in bytes, or 'auto' = what is available minus a reserve. */
+  readonly ram?: number | 'auto';
+  /** Lanes (engine included); default: physical cores. */
+  readonly threads?: number;
+  /** Context in tokens; default min(model maximum, 4096). */
+  readonly context?: number;
+  readonly kernels?: KernelChoice;
+  /** Total over all layers; default: as many as the budget holds. */
+  readonly expertSlots?: number;
+  readonly activations?: Activations;
+  /** Prompt tokens per forward pass; default by the plan. Never changes a result. */
+  readonly chunk?: number;
+  /** I/O workers; default by the plan. */
+  readonly readers?: number;
+  /** Check container hashes on the first load of every record. */
+  readonly verify?: boolean;
+}
+
+export interface SamplingOptions {
+  /** 0 = greedy. */
+  readonly temperature?: number;
+  readonly topP?: number;
+  /** 0 or missing = no limit. */
+  readonly topK?: number;
+  readonly minP?: number;
+  readonly repetitionPenalty?: number;
+  readonly presencePenalty?: number;
+  readonly frequencyPenalty?: number;
+  /** Token id -> value added to its logit. */
+  readonly logitBias?: Readonly<Record<number, number>>;
+  /** Missing: a random one is chosen and reported. */
+  readonly seed?: number;
+  /** Report the log-probabilities of the chosen token and of this many most likely ones (0 = chosen only). */
+  readonly logprobs?: number;
+}
+
+export interface ChatMessage {
+  readonly role: string;
+  readonly content: string;
+  readonly [key: string]: unknown;
+}
+
+/** A conversation to be rendered by the checkpoint's template, or text / ids to be continued as they are. */
+export type Prompt =
+  | { readonly messages: readonly ChatMessage[]; readonly tools?: readonly unknown[] }
+  | { readonly text: string }
+  | { readonly ids: readonly number[] };
+
+export interface GenerateRequest extends SamplingOptions {
+  readonly prompt: Prompt;
+  /** Default: generation_config's max_new_tokens, else the rest of the context. Clamped to the rest of the context. */
+  readonly maxTokens?: number;
+  readonly stop?: readonly string[];
+  /** Go on after stop ids (their text is not shown). */
+  readonly ignoreEos?: boolean;
+}
+
+export interface TokenLogprobs {
+  readonly id: number;
+  readonly logprob: number;
+  readonly top: readonly { readonly id: number; readonly logprob: number }[];
+}
+
+/** `stop`: stop id or stop string; `length`: token limit or context end; `cancelled`: asked to stop. */
+export type FinishReason = 'stop' | 'length' | 'cancelled';
+
+/** Effective values after defaults: flag, then generation_config, then temperature 1 and top_p 1. */
+export interface EffectiveSampling {
+  temperature: number;
+  topP: number;
+  topK: number;
+  minP: number;
+  repetitionPenalty: number;
+  presencePenalty: number;
+  frequencyPenalty: number;
+  seed: number;
+  maxTokens: number;
+}
+
+export interface GenerateStats {
+  prefill_tokens: number;
+  prefill_s: number;
+  decode_tokens: number;
+  decode_s: number;
+  ttft_s: number;
+  expert_requests: number;
+  expert_hits: number;
+  /** Speculative reads started, and those evicted or left unused when the request ended. */
+  expert_prefetched: number;
+  expert_wasted: number;
+  bytes_read: number;
+  read_service_s: number;
+  read_wait_s: number;
+  resident_bytes: number;
+  slot_bytes: number;
+  max_rss_bytes: number;
+  kernels: KernelName;
+  threads: number;
+}
+
+export type GenerateEvent =
+  | { type: 'start'; promptIds: number[]; sampling: EffectiveSampling }
+  | { type: 'prefill'; done: number; total: number }
+  /** `text` is whole UTF-8 and may be empty while bytes or a possible stop string are held back. */
+  | { type: 'token'; id: number; text: string; logprobs?: TokenLogprobs }
+  | {
+      type: 'end';
+      text: string;
+      tokenIds: number[];
+      finishReason: FinishReason;
+      /** Which stop ended it: a token id, a string, or null. */
+      stopReason: number | string | null;
+      stats: GenerateStats;
+    };
+
+/** What loading decided; the banner, `info` and the statistics read it. */
+export interface EngineInfo {
+  directory: string;
+  family: string;
+  layers: number;
+  hiddenSize: number;
+  experts: number;
+  topK: number;
+  vocabSize: number;
+  maxContext: number;
+  context: number;
+  parameters: number;
+  bytesOnDisk: number;
+  /** Encoding -> bytes on disk. */
+  encodings: Record<string, number>;
+  kernels: KernelName;
+  kernelNote: string | null;
+  activations: Activations;
+  threads: number;
+  readers: number;
+  directIo: boolean;
+  plan: PlanSummary;
+  /** Lines worth telling once: a fallback to buffered reads, clamped slots, ... */
+  notes: string[];
+}
+
+/** All in bytes unless named otherwise. `total` = everything the process may hold. */
+export interface PlanSummary {
+  budget: number;
+  /** How the budget came about: given, or the formula of `auto` with its numbers. */
+  budgetSource: string;
+  total: number;
+  smallestBudget: number;
+  resident: number;
+  kv: number;
+  scratch: number;
+  overhead: number;
+  slots: number;
+  slotBytes: number;
+  expertSlots: number;
+  chunkTokens: number;
+}
+
+/** Teacher-forced evaluation of a token sequence from an empty session. */
+export interface ScoreRequest {
+  readonly ids: readonly number[];
+  /** Negative log-likelihood of ids[i+1] after ids[0..i], for every i. */
+  readonly nll?: boolean;
+  readonly logits?: boolean;
+  readonly hidden?: boolean;
+  readonly router?: boolean;
+}
+
+export interface ScoreResult {
+  nll?: Float64Array;
+  /** [tokens, vocab] */
+  logits?: Float32Array;
+  /** Per layer: residual stream after the layer, [tokens, hiddenSize]. */
+  hidden?: Float32Array[];
+  /** Per layer: chosen experts in slot order [tokens, topK], and their weights. */
+  router?: { ids: Int32Array; weights: Float32Array }[];
+}
+
+/** The engine as its users see it. One generation runs at a time; others wait their turn. */
+export interface Engine {
+  readonly info: EngineInfo;
+  /** Streams events; ends with exactly one `end`, or throws. Aborting gives finishReason 'cancelled'. */
+  generate(request: GenerateRequest, signal?: AbortSignal): AsyncIterable<GenerateEvent>;
+  score(request: ScoreRequest): Promise<ScoreResult>;
+  /** Ids as a prompt would have them (messages rendered and guarded, text encoded raw). */
+  encode(prompt: Prompt): Promise<number[]>;
+  decode(ids: readonly number[]): Promise<string>;
+  close(): Promise<void>;
+}
+
+/** Progress while opening: phases 'tokenizer', 'plan', 'load'. */
+export interface OpenProgress {
+  phase: string;
+  doneBytes: number;
+  totalBytes: number;
+}
+
+export type WireReply = { ok: true; value: unknown } | { ok: false; error: ErrorWire };

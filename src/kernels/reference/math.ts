@@ -1,0 +1,72 @@
+/** Scalar building blocks with a stated sequence of float32 operations; every implementation repeats them exactly. */
+
+const f = Math.fround;
+
+const LOG2E = f(1.44269504088896341);
+const LN2_HI = f(0.693359375);
+const LN2_LO = f(-2.1219444e-4);
+const P0 = f(1.98756915e-4);
+const P1 = f(1.3981999507e-3);
+const P2 = f(8.3334519073e-3);
+const P3 = f(4.1665795894e-2);
+const P4 = f(1.6666665459e-1);
+const P5 = f(5.0000001201e-1);
+/** Adding and subtracting 1.5 * 2^23 rounds |x| < 2^22 to the nearest integer, ties to even. */
+const ROUND = f(12582912);
+export const EXP_MAX = f(88.3762626647949);
+export const EXP_MIN = f(-87.3365447504019);
+
+const bits = new Int32Array(1);
+const asFloat = new Float32Array(bits.buffer);
+
+/** Nearest integer, ties to even, for |x| < 2^22. */
+export function roundEven(x: number): number {
+  return f(f(x + ROUND) - ROUND);
+}
+
+/** e^x in float32 (Cephes expf polynomial); +inf above EXP_MAX, 0 below EXP_MIN, NaN stays NaN. */
+export function exp32(x: number): number {
+  if (x > EXP_MAX) return Number.POSITIVE_INFINITY;
+  if (x < EXP_MIN) return 0;
+  const n = roundEven(f(x * LOG2E));
+  let r = f(x - f(n * LN2_HI));
+  r = f(r - f(n * LN2_LO));
+  let y = P0;
+  y = f(f(y * r) + P1);
+  y = f(f(y * r) + P2);
+  y = f(f(y * r) + P3);
+  y = f(f(y * r) + P4);
+  y = f(f(y * r) + P5);
+  y = f(f(f(y * f(r * r)) + r) + 1);
+  bits[0] = ((n | 0) + 127) << 23;
+  return f(y * asFloat[0]);
+}
+
+/** x / (1 + e^-x) in float32. */
+export function silu32(x: number): number {
+  return f(x / f(1 + exp32(-x)));
+}
+
+/** The fixed tree over 16 lanes: halves are added, lane i with lane i+8, then +4, +2, +1. `lanes` is overwritten. */
+export function tree16(lanes: Float32Array): number {
+  for (let half = 8; half >= 1; half >>= 1) {
+    for (let i = 0; i < half; i++) lanes[i] = lanes[i] + lanes[i + half];
+  }
+  return lanes[0];
+}
+
+/** float16 bits to number, denormals, infinities and NaN included. */
+export function halfToFloat(h: number): number {
+  const sign = h & 0x8000 ? -1 : 1;
+  const exponent = (h >> 10) & 31;
+  const fraction = h & 1023;
+  if (exponent === 0) return sign * fraction * 2 ** -24;
+  if (exponent === 31) return fraction ? Number.NaN : sign * Number.POSITIVE_INFINITY;
+  return sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
+}
+
+/** bfloat16 bits to number. */
+export function bfloatToFloat(b: number): number {
+  bits[0] = b << 16;
+  return asFloat[0];
+}
