@@ -16,7 +16,7 @@ export function createReferenceKernels(memory: WebAssembly.Memory): Kernels {
   const bytes = new DataView(buffer);
   const lanes = new Float32Array(16);
 
-  const rowOf = (index: number, i: number): number => (index === 0 ? i : i32[(index >> 2) + i]);
+  const rowOf = (index: number, i: number): number => (index === 0 ? i : i32[(index >>> 2) + i]);
 
   /** Sum over 16 lanes of the products term(i), i < count. */
   const reduce16 = (count: number, term: (i: number) => number): number => {
@@ -32,7 +32,7 @@ export function createReferenceKernels(memory: WebAssembly.Memory): Kernels {
       const groups = (columns + 63) >> 6;
       for (let row = row0; row < row1; row++) {
         for (let g = 0; g < groups; g++) {
-          const from = (x >> 2) + row * columns + g * 64;
+          const from = (x >>> 2) + row * columns + g * 64;
           const count = Math.min(64, columns - g * 64);
           const code = codes + (row * groups + g) * 64;
           let max = 0;
@@ -53,8 +53,8 @@ export function createReferenceKernels(memory: WebAssembly.Memory): Kernels {
             i8[code + i] = q;
             sum += q;
           }
-          f32[(scales >> 2) + row * groups + g] = finite ? scale : Number.NaN;
-          i32[(sums >> 2) + row * groups + g] = sum;
+          f32[(scales >>> 2) + row * groups + g] = finite ? scale : Number.NaN;
+          i32[(sums >>> 2) + row * groups + g] = sum;
         }
       }
     },
@@ -62,7 +62,7 @@ export function createReferenceKernels(memory: WebAssembly.Memory): Kernels {
     matmulTiles(layout, w, rows, groups, codes, scales, _sums, xIndex, y, yStride, yIndex, n, panel0, panel1) {
       for (let i = 0; i < n; i++) {
         const xRow = rowOf(xIndex, i);
-        const out = (y >> 2) + rowOf(yIndex, i) * yStride;
+        const out = (y >>> 2) + rowOf(yIndex, i) * yStride;
         for (let row = panel0 * 16; row < Math.min(panel1 * 16, rows); row++) {
           let sum = 0;
           for (let g = 0; g < groups; g++) {
@@ -71,7 +71,7 @@ export function createReferenceKernels(memory: WebAssembly.Memory): Kernels {
               dot +=
                 decodeElement(bytes, layout, w, groups, row, g * 64 + c) * i8[codes + (xRow * groups + g) * 64 + c];
             }
-            const scale = f(tileScale(bytes, layout, w, groups, row, g) * f32[(scales >> 2) + xRow * groups + g]);
+            const scale = f(tileScale(bytes, layout, w, groups, row, g) * f32[(scales >>> 2) + xRow * groups + g]);
             sum = f(sum + f(f(dot) * scale));
           }
           f32[out + row] = sum;
@@ -81,8 +81,8 @@ export function createReferenceKernels(memory: WebAssembly.Memory): Kernels {
 
     matmulFloat(layout, w, columns, x, xStride, xIndex, y, yStride, yIndex, n, row0, row1) {
       for (let i = 0; i < n; i++) {
-        const from = (x >> 2) + rowOf(xIndex, i) * xStride;
-        const out = (y >> 2) + rowOf(yIndex, i) * yStride;
+        const from = (x >>> 2) + rowOf(xIndex, i) * xStride;
+        const out = (y >>> 2) + rowOf(yIndex, i) * yStride;
         for (let row = row0; row < row1; row++) {
           f32[out + row] = reduce16(columns, c => decodeElement(bytes, layout, w, columns, row, c) * f32[from + c]);
         }
@@ -94,12 +94,12 @@ export function createReferenceKernels(memory: WebAssembly.Memory): Kernels {
       for (let row = row0; row < row1; row++) {
         for (let c = 0; c < columns; c++) {
           const code = decodeElement(bytes, layout, w, groups, row, c);
-          f32[(scratch >> 2) + c] = code * tileScale(bytes, layout, w, groups, row, c >> 6);
+          f32[(scratch >>> 2) + c] = code * tileScale(bytes, layout, w, groups, row, c >> 6);
         }
         for (let i = 0; i < n; i++) {
-          const from = (x >> 2) + rowOf(xIndex, i) * xStride;
-          const sum = reduce16(columns, c => f32[(scratch >> 2) + c] * f32[from + c]);
-          f32[(y >> 2) + rowOf(yIndex, i) * yStride + row] = sum;
+          const from = (x >>> 2) + rowOf(xIndex, i) * xStride;
+          const sum = reduce16(columns, c => f32[(scratch >>> 2) + c] * f32[from + c]);
+          f32[(y >>> 2) + rowOf(yIndex, i) * yStride + row] = sum;
         }
       }
     },
@@ -107,22 +107,22 @@ export function createReferenceKernels(memory: WebAssembly.Memory): Kernels {
     embed(layout, w, columns, ids, y, row0, row1) {
       const groups = (columns + 63) >> 6;
       for (let i = row0; i < row1; i++) {
-        const row = i32[(ids >> 2) + i];
+        const row = i32[(ids >>> 2) + i];
         for (let c = 0; c < columns; c++) {
           const tile = layout >= LAYOUT_ID.q4g64;
           const value = decodeElement(bytes, layout, w, tile ? groups : columns, row, c);
-          f32[(y >> 2) + i * columns + c] = tile ? value * tileScale(bytes, layout, w, groups, row, c >> 6) : value;
+          f32[(y >>> 2) + i * columns + c] = tile ? value * tileScale(bytes, layout, w, groups, row, c >> 6) : value;
         }
       }
     },
 
     rmsNorm(x, weight, y, columns, eps, row0, row1) {
       for (let row = row0; row < row1; row++) {
-        const from = (x >> 2) + row * columns;
+        const from = (x >>> 2) + row * columns;
         const mean = f(reduce16(columns, i => f32[from + i] * f32[from + i]) / columns);
         const factor = f(1 / f(Math.sqrt(f(mean + f(eps)))));
         for (let i = 0; i < columns; i++) {
-          f32[(y >> 2) + row * columns + i] = f32[(weight >> 2) + i] * f(f32[from + i] * factor);
+          f32[(y >>> 2) + row * columns + i] = f32[(weight >>> 2) + i] * f(f32[from + i] * factor);
         }
       }
     },
@@ -130,9 +130,9 @@ export function createReferenceKernels(memory: WebAssembly.Memory): Kernels {
     rope(x, heads, headDim, rotaryDim, table, positions, row0, row1) {
       const half = rotaryDim >> 1;
       for (let row = row0; row < row1; row++) {
-        const cos = (table >> 2) + i32[(positions >> 2) + row] * rotaryDim;
+        const cos = (table >>> 2) + i32[(positions >>> 2) + row] * rotaryDim;
         for (let head = 0; head < heads; head++) {
-          const a = (x >> 2) + (row * heads + head) * headDim;
+          const a = (x >>> 2) + (row * heads + head) * headDim;
           for (let i = 0; i < half; i++) {
             const low = f32[a + i];
             const high = f32[a + half + i];
@@ -147,16 +147,16 @@ export function createReferenceKernels(memory: WebAssembly.Memory): Kernels {
 
     attention(q, out, heads, kvHeads, headDim, scale, positions, tables, scratch, item0, item1) {
       const kvColumns = kvHeads * headDim;
-      const scores = scratch >> 2;
+      const scores = scratch >>> 2;
       for (let item = item0; item < item1; item++) {
         const row = Math.floor(item / heads);
         const kvHead = Math.floor((item - row * heads) / (heads / kvHeads));
-        const keys = i32[(positions >> 2) + row] + 1;
-        const table = i32[(tables >> 2) + row] >> 2;
-        const query = (q >> 2) + item * headDim;
-        const to = (out >> 2) + item * headDim;
+        const keys = i32[(positions >>> 2) + row] + 1;
+        const table = i32[(tables >>> 2) + row] >>> 2;
+        const query = (q >>> 2) + item * headDim;
+        const to = (out >>> 2) + item * headDim;
         const keyAt = (key: number): number =>
-          (i32[table + Math.floor(key / KV_BLOCK)] >> 2) + (key % KV_BLOCK) * kvColumns + kvHead * headDim;
+          (i32[table + Math.floor(key / KV_BLOCK)] >>> 2) + (key % KV_BLOCK) * kvColumns + kvHead * headDim;
         let max = Number.NEGATIVE_INFINITY;
         for (let key = 0; key < keys; key++) {
           const at = keyAt(key);
@@ -178,29 +178,29 @@ export function createReferenceKernels(memory: WebAssembly.Memory): Kernels {
 
     swiglu(gate, up, y, element0, element1) {
       for (let i = element0; i < element1; i++) {
-        f32[(y >> 2) + i] = silu32(f32[(gate >> 2) + i]) * f32[(up >> 2) + i];
+        f32[(y >>> 2) + i] = silu32(f32[(gate >>> 2) + i]) * f32[(up >>> 2) + i];
       }
     },
 
     add(x, y, element0, element1) {
-      for (let i = element0; i < element1; i++) f32[(x >> 2) + i] += f32[(y >> 2) + i];
+      for (let i = element0; i < element1; i++) f32[(x >>> 2) + i] += f32[(y >>> 2) + i];
     },
 
     scale(x, factor, element0, element1) {
-      for (let i = element0; i < element1; i++) f32[(x >> 2) + i] *= f(factor);
+      for (let i = element0; i < element1; i++) f32[(x >>> 2) + i] *= f(factor);
     },
 
     clamp(x, limit, element0, element1) {
       for (let i = element0; i < element1; i++) {
-        const value = f32[(x >> 2) + i];
-        f32[(x >> 2) + i] = value > f(limit) ? limit : value < -f(limit) ? -limit : value;
+        const value = f32[(x >>> 2) + i];
+        f32[(x >>> 2) + i] = value > f(limit) ? limit : value < -f(limit) ? -limit : value;
       }
     },
 
     softmax(x, y, columns, row0, row1) {
       for (let row = row0; row < row1; row++) {
-        const from = (x >> 2) + row * columns;
-        const to = (y >> 2) + row * columns;
+        const from = (x >>> 2) + row * columns;
+        const to = (y >>> 2) + row * columns;
         let max = Number.NEGATIVE_INFINITY;
         for (let i = 0; i < columns; i++) if (f32[from + i] > max) max = f32[from + i];
         for (let i = 0; i < columns; i++) f32[to + i] = exp32(f(f32[from + i] - max));
@@ -211,21 +211,21 @@ export function createReferenceKernels(memory: WebAssembly.Memory): Kernels {
 
     topK(x, columns, k, ids, weights, normalise, row0, row1) {
       for (let row = row0; row < row1; row++) {
-        const from = (x >> 2) + row * columns;
+        const from = (x >>> 2) + row * columns;
         const to = row * k;
         for (let slot = 0; slot < k; slot++) {
           let best = -1;
           for (let i = 0; i < columns; i++) {
             let taken = false;
-            for (let s = 0; s < slot; s++) if (i32[(ids >> 2) + to + s] === i) taken = true;
+            for (let s = 0; s < slot; s++) if (i32[(ids >>> 2) + to + s] === i) taken = true;
             if (!taken && (best < 0 || f32[from + i] > f32[from + best])) best = i;
           }
-          i32[(ids >> 2) + to + slot] = best;
-          f32[(weights >> 2) + to + slot] = f32[from + best];
+          i32[(ids >>> 2) + to + slot] = best;
+          f32[(weights >>> 2) + to + slot] = f32[from + best];
         }
         if (normalise) {
-          const sum = reduce16(k, slot => f32[(weights >> 2) + to + slot]);
-          for (let slot = 0; slot < k; slot++) f32[(weights >> 2) + to + slot] /= sum;
+          const sum = reduce16(k, slot => f32[(weights >>> 2) + to + slot]);
+          for (let slot = 0; slot < k; slot++) f32[(weights >>> 2) + to + slot] /= sum;
         }
       }
     },
@@ -236,17 +236,17 @@ export function createReferenceKernels(memory: WebAssembly.Memory): Kernels {
           let sum = 0;
           for (let slot = 0; slot < k; slot++) {
             const product = f(
-              f32[(weights >> 2) + row * k + slot] * f32[(parts >> 2) + (row * k + slot) * columns + i],
+              f32[(weights >>> 2) + row * k + slot] * f32[(parts >>> 2) + (row * k + slot) * columns + i],
             );
             sum = slot === 0 ? product : f(sum + product);
           }
-          f32[(x >> 2) + row * columns + i] += sum;
+          f32[(x >>> 2) + row * columns + i] += sum;
         }
       }
     },
 
     allFinite(x, elements) {
-      for (let i = 0; i < elements; i++) if (!Number.isFinite(f32[(x >> 2) + i])) return 0;
+      for (let i = 0; i < elements; i++) if (!Number.isFinite(f32[(x >>> 2) + i])) return 0;
       return 1;
     },
   };

@@ -1,0 +1,428 @@
+/**
+ * What layers use to compute: commands on tensors and matrices, gathered into jobs that all lanes share. Layers never see a
+ * kernel, a thread or an address. Commands of one job must not depend on each other; `run()` ends the job.
+ */
+
+import { Worker } from 'node:worker_threads';
+import { InternalError } from '../common/errors.ts';
+import { workerUrl } from '../common/worker-url.ts';
+import type { Kernels } from '../kernels/kernels.ts';
+import type { SelectedKernels } from '../kernels/select.ts';
+import { groupsOf } from '../quant/layouts.ts';
+import type { Arenas, Tensor } from './arenas.ts';
+import {
+  ARENA,
+  ARGS,
+  ARRIVED,
+  CHUNKS,
+  COMMANDS,
+  type Control,
+  commandBase,
+  createControl,
+  FAILED,
+  GENERATION,
+  GRAIN,
+  ITEMS,
+  MAX_COMMANDS,
+  NEXT_CHUNK,
+  OP,
+  PARKED,
+  STOP,
+  viewControl,
+  waitWhile,
+} from './control.ts';
+import { execute, Op, type OpCode } from './execute.ts';
+import { workOnJob } from './job.ts';
+import type { LaneData } from './lane.ts';
+import type { Matrix } from './matrix.ts';
+
+/** Below this many multiply-adds a chunk costs more to hand out than to compute. */
+const MIN_CHUNK_COST = 32768;
+/** More chunks than lanes, so that a lane that is late does not hold up the others. */
+const CHUNKS_PER_LANE = 4;
+/** Heap of a lane: kernels and control views only. */
+const LANE_LIMITS = { maxOldGenerationSizeMb: 32, maxYoungGenerationSizeMb: 2, codeRangeSizeMb: 16 };
+
+/** Activations that feed matrices: float32 rows and, for integer formats, their int8 codes. */
+export interface Input {
+  readonly x: Tensor;
+  readonly columns: number;
+  readonly groups: number;
+  readonly codes: Tensor;
+  readonly scales: Tensor;
+  readonly sums: Tensor;
+  /** Bumped whenever the home copy changes; copies remember which version they hold. */
+  version: number;
+  readonly floatCopy: number[];
+  readonly codeCopy: number[];
+}
+
+interface CopyBack {
+  from: number;
+  to: Tensor;
+  firstRow: number;
+  rows: number;
+  n: number;
+}
+
+export class Compute {
+  readonly arenas: Arenas;
+  /** Lanes, the engine's own included. */
+  readonly lanes: number;
+  /** Float32 activations against decoded weights everywhere. */
+  readonly exact: boolean;
+  readonly kernels: Kernels[] = [];
+  readonly #control: Control;
+  readonly #workers: Worker[] = [];
+  readonly #copyBacks: CopyBack[] = [];
+  /** Lane-owned floats for attention scores and decoded rows. */
+  readonly #scratch: Tensor;
+  readonly #controlBuffer = createControl();
+  #commands = 0;
+  #chunks = 0;
+
+  constructor(arenas: Arenas, options: { lanes: number; exact: boolean; scratchFloats: number }) {
+    this.arenas = arenas;
+    this.lanes = options.lanes;
+    this.exact = options.exact;
+    this.#control = viewControl(this.#controlBuffer);
+    // 64 extra floats keep two lanes off one cache line
+    this.#scratch = arenas.tensor(options.lanes, Math.ceil(options.scratchFloats / 64) * 64 + 64, { replicated: true });
+  }
+
+  /** An input of up to `rows` rows; `x` may be an existing tensor. */
+  input(rows: number, columns: number, x?: Tensor): Input {
+    const groups = groupsOf(columns);
+    const replicated = { replicated: true };
+    return {
+      x: x ?? this.arenas.tensor(rows, columns, replicated),
+      columns,
+      groups,
+      codes: this.arenas.tensor(rows, this.exact ? 0 : groups * 16, replicated),
+      scales: this.arenas.tensor(rows, this.exact ? 0 : groups, replicated),
+      sums: this.arenas.tensor(rows, this.exact ? 0 : groups, replicated),
+      version: 0,
+      floatCopy: [],
+      codeCopy: [],
+    };
+  }
+
+  /** Starts the lanes; call after the arenas are committed. */
+  async start(selected: SelectedKernels): Promise<void> {
+    for (const memory of this.arenas.memories) this.kernels.push(selected.factory(memory));
+    const ready: Promise<void>[] = [];
+    for (let lane = 1; lane < this.lanes; lane++) {
+      const workerData: LaneData = {
+        lane,
+        control: this.#controlBuffer,
+        memories: this.arenas.memories,
+        kernels: selected.name,
+        module: selected.module,
+      };
+      const worker = new Worker(workerUrl('lane', import.meta.url), { workerData, resourceLimits: LANE_LIMITS });
+      ready.push(
+        new Promise((resolve, reject) => {
+          worker.once('message', () => resolve());
+          worker.once('error', reject);
+        }),
+      );
+      this.#workers.push(worker);
+    }
+    await Promise.all(ready);
+  }
+
+  async close(): Promise<void> {
+    const { words } = this.#control;
+    Atomics.store(words, STOP, 1);
+    Atomics.add(words, GENERATION, 1);
+    Atomics.notify(words, GENERATION);
+    await Promise.all(this.#workers.map(worker => worker.terminate()));
+  }
+
+  // ---- whole operations (run at once) -------------------------------------------------------------------------------
+
+  /** Fills the int8 codes of rows 0..n-1 of an input whose float rows are already there. */
+  quantise(input: Input, n: number): void {
+    input.version++;
+    if (this.exact) return;
+    const { x, codes, scales, sums, columns } = input;
+    const p = this.#command(Op.quantise, 0, n, columns);
+    this.#args(p, x.at[0], columns, codes.at[0], scales.at[0], sums.at[0]);
+    this.run();
+  }
+
+  /** input rows = RMSNorm(x rows) * weight, quantised too. */
+  rmsNormInto(x: Tensor, weight: Tensor, eps: number, input: Input, n: number): void {
+    input.version++;
+    const { columns } = input;
+    const p = this.#command(this.exact ? Op.rmsNorm : Op.rmsNormQuantise, 0, n, columns * 2);
+    this.#args(p, x.at[0], weight.at[0], input.x.at[0], columns);
+    this.#control.floats[p + 4] = eps;
+    this.#args(p + 5, input.codes.at[0], input.scales.at[0], input.sums.at[0]);
+    this.run();
+  }
+
+  /** Rows of x, in place; columns = the whole row. */
+  rmsNorm(x: Tensor, weight: Tensor, eps: number, n: number): void {
+    const p = this.#command(Op.rmsNorm, 0, n, x.columns);
+    this.#args(p, x.at[0], weight.at[0], x.at[0], x.columns);
+    this.#control.floats[p + 4] = eps;
+  }
+
+  clamp(x: Tensor, limit: number, n: number): void {
+    const p = this.#command(Op.clamp, 0, n * x.columns, 1);
+    this.#args(p, x.at[0]);
+    this.#control.floats[p + 1] = limit;
+  }
+
+  rope(
+    x: Tensor,
+    heads: number,
+    headDim: number,
+    rotaryDim: number,
+    table: Tensor,
+    positions: Tensor,
+    n: number,
+  ): void {
+    const p = this.#command(Op.rope, 0, n, x.columns);
+    this.#args(p, x.at[0], heads, headDim, rotaryDim, table.at[0], positions.at[0]);
+  }
+
+  add(x: Tensor, y: Tensor, n: number): void {
+    this.#args(this.#command(Op.add, 0, n * x.columns, 1), x.at[0], y.at[0]);
+  }
+
+  softmax(x: Tensor, n: number): void {
+    this.#args(this.#command(Op.softmax, 0, n, x.columns * 8), x.at[0], x.at[0], x.columns);
+  }
+
+  topK(x: Tensor, k: number, ids: Tensor, weights: Tensor, normalise: boolean, n: number): void {
+    const p = this.#command(Op.topK, 0, n, x.columns * k);
+    this.#args(p, x.at[0], x.columns, k, ids.at[0], weights.at[0], normalise ? 1 : 0);
+  }
+
+  /** x[r] += sum over slots, in slot order, of weights[r, s] * parts[r*k + s]. */
+  combine(x: Tensor, parts: Tensor, weights: Tensor, k: number, n: number): void {
+    const p = this.#command(Op.combine, 0, n, x.columns * k);
+    this.#args(p, x.at[0], parts.at[0], weights.at[0], k, x.columns);
+  }
+
+  /** Attention in the arena that holds the keys and values; q, out, positions and tables are replicated tensors. */
+  attention(
+    q: Tensor,
+    out: Tensor,
+    heads: number,
+    kvHeads: number,
+    headDim: number,
+    scale: number,
+    positions: Tensor,
+    tables: Tensor,
+    arena: number,
+    n: number,
+    keys: number,
+  ): void {
+    if (arena !== 0) this.#copyRows(q, arena, n);
+    const p = this.#command(Op.attention, arena, n * heads, keys * headDim * 2);
+    this.#args(p, q.at[arena], out.at[arena], heads, kvHeads, headDim);
+    this.#control.floats[p + 5] = scale;
+    this.#args(p + 6, positions.at[arena], tables.at[arena], this.#scratch.at[arena], this.#scratch.columns * 4);
+    if (arena !== 0) this.#copyBacks.push({ from: arena, to: out, firstRow: 0, rows: out.columns, n });
+  }
+
+  /** y rows = w x rows. Output columns beyond w.rows are left alone. */
+  linear(w: Matrix, input: Input, y: Tensor, n: number): void {
+    for (const piece of w.pieces) {
+      this.stage(input, piece.arena, w, n);
+      this.matmul(w, piece, input, 0, 0, y.at[piece.arena] + piece.firstRow * 4, y.columns, 0, n);
+      if (piece.arena !== 0) {
+        this.#copyBacks.push({ from: piece.arena, to: y, firstRow: piece.firstRow, rows: piece.rows, n });
+      }
+    }
+  }
+
+  /**
+   * One matrix piece on rows of a staged input. `firstRow` = first activation row when there is no index; xIndex and yIndex
+   * are addresses in the piece's arena (0 = none); y is an address there.
+   */
+  matmul(
+    w: Matrix,
+    piece: Pick<Matrix['pieces'][number], 'arena' | 'offset' | 'rows'>,
+    input: Input,
+    firstRow: number,
+    xIndex: number,
+    y: number,
+    yStride: number,
+    yIndex: number,
+    n: number,
+  ): void {
+    const { arena, offset, rows } = piece;
+    const { columns, groups } = w;
+    if (w.tiled && !this.exact) {
+      const p = this.#command(Op.matmulTiles, arena, Math.ceil(rows / 16), columns * 16 * n);
+      this.#args(
+        p,
+        w.layoutId,
+        offset,
+        rows,
+        groups,
+        input.codes.at[arena] + firstRow * groups * 64,
+        input.scales.at[arena] + firstRow * groups * 4,
+        input.sums.at[arena] + firstRow * groups * 4,
+        xIndex,
+        y,
+        yStride,
+        yIndex,
+        n,
+      );
+      return;
+    }
+    const p = this.#command(w.tiled ? Op.matmulExact : Op.matmulFloat, arena, rows, columns * n * 2);
+    this.#args(
+      p,
+      w.layoutId,
+      offset,
+      columns,
+      input.x.at[arena] + firstRow * columns * 4,
+      columns,
+      xIndex,
+      y,
+      yStride,
+      yIndex,
+      n,
+      this.#scratch.at[arena],
+      this.#scratch.columns * 4,
+    );
+  }
+
+  /** gate = silu(gate) * up for rows 0..n-1 of one arena, quantised into `input` (whose x is `gate`). */
+  swigluInto(input: Input, up: Tensor, arena: number, n: number): void {
+    const { columns } = input;
+    if (this.exact) {
+      this.#args(this.#command(Op.swiglu, arena, n * columns, 8), input.x.at[arena], up.at[arena]);
+      return;
+    }
+    const p = this.#command(Op.swigluQuantise, arena, n, columns * 10);
+    this.#args(
+      p,
+      input.x.at[arena],
+      up.at[arena],
+      columns,
+      input.codes.at[arena],
+      input.scales.at[arena],
+      input.sums.at[arena],
+    );
+  }
+
+  /** y[i] = row ids[i] of w as float32. Serial: it only copies. */
+  embed(w: Matrix, ids: ArrayLike<number>, y: Tensor): void {
+    for (let i = 0; i < ids.length; i++) {
+      const piece = w.pieces.find(p => ids[i] >= p.firstRow && ids[i] < p.firstRow + p.rows);
+      if (!piece)
+        throw new InternalError('BAD_TOKEN_ID', `token id ${ids[i]} is outside the embedding of ${w.rows} rows`);
+      const memory = this.arenas.memories[piece.arena];
+      const staging = this.#scratch.at[piece.arena];
+      new Int32Array(memory.buffer, staging, 1)[0] = ids[i] - piece.firstRow;
+      const row = piece.arena === 0 ? y.at[0] + i * w.columns * 4 : staging + 64;
+      this.kernels[piece.arena].embed(w.layoutId, piece.offset, w.columns, staging, row, 0, 1);
+      if (piece.arena !== 0) {
+        const from = new Float32Array(memory.buffer, row, w.columns);
+        new Float32Array(this.arenas.memories[0].buffer, y.at[0] + i * w.columns * 4, w.columns).set(from);
+      }
+    }
+  }
+
+  allFinite(x: Tensor, n: number): boolean {
+    return this.kernels[0].allFinite(x.at[0], n * x.columns) === 1;
+  }
+
+  /** Makes sure an arena has the current rows of an input in the form that `w` reads. */
+  stage(input: Input, arena: number, w: Matrix, n: number): void {
+    if (arena === 0) return;
+    if (w.tiled && !this.exact) {
+      if (input.codeCopy[arena] === input.version) return;
+      for (const tensor of [input.codes, input.scales, input.sums]) this.#copyRows(tensor, arena, n);
+      input.codeCopy[arena] = input.version;
+    } else if (input.floatCopy[arena] !== input.version) {
+      this.#copyRows(input.x, arena, n);
+      input.floatCopy[arena] = input.version;
+    }
+  }
+
+  // ---- jobs ---------------------------------------------------------------------------------------------------------
+
+  /** Runs the gathered commands on all lanes and returns when all are done. */
+  run(): void {
+    const { words } = this.#control;
+    if (this.#commands === 0) return;
+    if (this.lanes === 1 || this.#chunks === 1) this.#runAlone();
+    else {
+      words[COMMANDS] = this.#commands;
+      Atomics.store(words, NEXT_CHUNK, 0);
+      Atomics.store(words, ARRIVED, 0);
+      Atomics.add(words, GENERATION, 1);
+      if (Atomics.load(words, PARKED) > 0) Atomics.notify(words, GENERATION);
+      workOnJob(this.#control, this.kernels, 0);
+      this.#meet();
+    }
+    this.#commands = 0;
+    this.#chunks = 0;
+    if (this.#copyBacks.length > 0) this.#finishCopies();
+  }
+
+  #runAlone(): void {
+    const { words } = this.#control;
+    for (let i = 0; i < this.#commands; i++) {
+      const base = commandBase(i);
+      execute(this.kernels[words[base + ARENA]], this.#control, base, words[base + OP], 0, 0, words[base + ITEMS]);
+    }
+  }
+
+  #meet(): void {
+    const { words } = this.#control;
+    let arrived = Atomics.load(words, ARRIVED);
+    while (arrived < this.lanes - 1) arrived = waitWhile(words, ARRIVED, arrived, FAILED + 8);
+    const failed = Atomics.load(words, FAILED);
+    if (failed !== 0) throw new InternalError('LANE_FAILED', `compute lane ${failed} failed; see the message above`);
+  }
+
+  /** Starts a command of `items` items that cost about `cost` multiply-adds each; returns its argument position. */
+  #command(op: OpCode, arena: number, items: number, cost: number): number {
+    if (this.#commands === MAX_COMMANDS) throw new InternalError('JOB_TOO_LARGE', `more than ${MAX_COMMANDS} commands`);
+    const { words } = this.#control;
+    const base = commandBase(this.#commands++);
+    const byCost = Math.ceil(MIN_CHUNK_COST / Math.max(1, cost));
+    const byLanes = Math.ceil(items / (this.lanes * CHUNKS_PER_LANE));
+    const grain = this.lanes === 1 ? items : Math.max(1, byCost, byLanes);
+    const chunks = Math.max(1, Math.ceil(items / grain));
+    words[base + OP] = op;
+    words[base + ARENA] = arena;
+    words[base + ITEMS] = items;
+    words[base + GRAIN] = grain;
+    words[base + CHUNKS] = chunks;
+    this.#chunks += chunks;
+    return base + ARGS;
+  }
+
+  #args(position: number, ...values: number[]): void {
+    const { unsigned } = this.#control;
+    for (let i = 0; i < values.length; i++) unsigned[position + i] = values[i];
+  }
+
+  #copyRows(tensor: Tensor, arena: number, n: number): void {
+    const floats = n * tensor.columns;
+    const from = new Int32Array(this.arenas.memories[0].buffer, tensor.at[0], floats);
+    new Int32Array(this.arenas.memories[arena].buffer, tensor.at[arena], floats).set(from);
+  }
+
+  #finishCopies(): void {
+    for (const { from, to, firstRow, rows, n } of this.#copyBacks) {
+      const source = this.arenas.floats(to, from);
+      const target = this.arenas.floats(to, 0);
+      for (let i = 0; i < n; i++) {
+        const at = i * to.columns + firstRow;
+        target.set(source.subarray(at, at + rows), at);
+      }
+    }
+    this.#copyBacks.length = 0;
+  }
+}

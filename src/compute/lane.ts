@@ -1,0 +1,36 @@
+/** Entry of a compute worker: waits for jobs, claims chunks, meets the others. */
+
+import { parentPort, workerData } from 'node:worker_threads';
+import type { KernelName } from '../kernels/kernels.ts';
+import { kernelsFor } from '../kernels/select.ts';
+import { ARRIVED, FAILED, GENERATION, PARKED, STOP, viewControl, waitWhile } from './control.ts';
+import { workOnJob } from './job.ts';
+
+export interface LaneData {
+  lane: number;
+  control: SharedArrayBuffer;
+  memories: WebAssembly.Memory[];
+  kernels: KernelName;
+  module: WebAssembly.Module | null;
+}
+
+const data = workerData as LaneData;
+const control = viewControl(data.control);
+const factory = kernelsFor(data.kernels, data.module);
+const kernels = data.memories.map(memory => factory(memory));
+
+let seen = Atomics.load(control.words, GENERATION);
+parentPort?.postMessage('ready');
+
+while (Atomics.load(control.words, STOP) === 0) {
+  seen = waitWhile(control.words, GENERATION, seen, PARKED);
+  if (Atomics.load(control.words, STOP) !== 0) break;
+  try {
+    workOnJob(control, kernels, data.lane);
+  } catch (error) {
+    console.error(error);
+    Atomics.store(control.words, FAILED, data.lane);
+  }
+  Atomics.add(control.words, ARRIVED, 1);
+  Atomics.notify(control.words, ARRIVED);
+}
