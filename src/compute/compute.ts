@@ -3,45 +3,13 @@
  * kernel, a thread or an address. Commands of one job must not depend on each other; `run()` ends the job.
  */
 
-import { Worker } from 'node:worker_threads';
 import { InternalError } from '../common/errors.ts';
-import { workerUrl } from '../common/worker-url.ts';
-import type { Kernels } from '../kernels/kernels.ts';
 import type { SelectedKernels } from '../kernels/select.ts';
 import { groupsOf } from '../quant/layouts.ts';
 import type { Arenas, Tensor } from './arenas.ts';
-import {
-  ARENA,
-  ARGS,
-  ARRIVED,
-  CHUNKS,
-  COMMANDS,
-  type Control,
-  commandBase,
-  createControl,
-  FAILED,
-  GENERATION,
-  GRAIN,
-  ITEMS,
-  MAX_COMMANDS,
-  NEXT_CHUNK,
-  OP,
-  PARKED,
-  STOP,
-  viewControl,
-  waitWhile,
-} from './control.ts';
-import { execute, Op, type OpCode } from './execute.ts';
-import { workOnJob } from './job.ts';
-import type { LaneData } from './lane.ts';
+import { Op, type OpCode } from './execute.ts';
+import { Lanes } from './lanes.ts';
 import type { Matrix } from './matrix.ts';
-
-/** Below this many multiply-adds a chunk costs more to hand out than to compute. */
-const MIN_CHUNK_COST = 32768;
-/** More chunks than lanes, so that a lane that is late does not hold up the others. */
-const CHUNKS_PER_LANE = 4;
-/** Heap of a lane: kernels and control views only. */
-const LANE_LIMITS = { maxOldGenerationSizeMb: 32, maxYoungGenerationSizeMb: 2, codeRangeSizeMb: 16 };
 
 /** Activations that feed matrices: float32 rows and, for integer formats, their int8 codes. */
 export interface Input {
@@ -67,25 +35,17 @@ interface CopyBack {
 
 export class Compute {
   readonly arenas: Arenas;
-  /** Lanes, the engine's own included. */
-  readonly lanes: number;
+  readonly lanes: Lanes;
   /** Float32 activations against decoded weights everywhere. */
   readonly exact: boolean;
-  readonly kernels: Kernels[] = [];
-  readonly #control: Control;
-  readonly #workers: Worker[] = [];
   readonly #copyBacks: CopyBack[] = [];
   /** Lane-owned floats for attention scores and decoded rows. */
   readonly #scratch: Tensor;
-  readonly #controlBuffer = createControl();
-  #commands = 0;
-  #chunks = 0;
 
   constructor(arenas: Arenas, options: { lanes: number; exact: boolean; scratchFloats: number }) {
     this.arenas = arenas;
-    this.lanes = options.lanes;
+    this.lanes = new Lanes(options.lanes);
     this.exact = options.exact;
-    this.#control = viewControl(this.#controlBuffer);
     // 64 extra floats keep two lanes off one cache line
     this.#scratch = arenas.tensor(options.lanes, Math.ceil(options.scratchFloats / 64) * 64 + 64, { replicated: true });
   }
@@ -108,35 +68,12 @@ export class Compute {
   }
 
   /** Starts the lanes; call after the arenas are committed. */
-  async start(selected: SelectedKernels): Promise<void> {
-    for (const memory of this.arenas.memories) this.kernels.push(selected.factory(memory));
-    const ready: Promise<void>[] = [];
-    for (let lane = 1; lane < this.lanes; lane++) {
-      const workerData: LaneData = {
-        lane,
-        control: this.#controlBuffer,
-        memories: this.arenas.memories,
-        kernels: selected.name,
-        module: selected.module,
-      };
-      const worker = new Worker(workerUrl('lane', import.meta.url), { workerData, resourceLimits: LANE_LIMITS });
-      ready.push(
-        new Promise((resolve, reject) => {
-          worker.once('message', () => resolve());
-          worker.once('error', reject);
-        }),
-      );
-      this.#workers.push(worker);
-    }
-    await Promise.all(ready);
+  start(selected: SelectedKernels): Promise<void> {
+    return this.lanes.start(this.arenas.memories, selected);
   }
 
-  async close(): Promise<void> {
-    const { words } = this.#control;
-    Atomics.store(words, STOP, 1);
-    Atomics.add(words, GENERATION, 1);
-    Atomics.notify(words, GENERATION);
-    await Promise.all(this.#workers.map(worker => worker.terminate()));
+  close(): Promise<void> {
+    return this.lanes.close();
   }
 
   // ---- whole operations (run at once) -------------------------------------------------------------------------------
@@ -157,7 +94,7 @@ export class Compute {
     const { columns } = input;
     const p = this.#command(this.exact ? Op.rmsNorm : Op.rmsNormQuantise, 0, n, columns * 2);
     this.#args(p, x.at[0], weight.at[0], input.x.at[0], columns);
-    this.#control.floats[p + 4] = eps;
+    this.lanes.control.floats[p + 4] = eps;
     this.#args(p + 5, input.codes.at[0], input.scales.at[0], input.sums.at[0]);
     this.run();
   }
@@ -166,13 +103,13 @@ export class Compute {
   rmsNorm(x: Tensor, weight: Tensor, eps: number, n: number): void {
     const p = this.#command(Op.rmsNorm, 0, n, x.columns);
     this.#args(p, x.at[0], weight.at[0], x.at[0], x.columns);
-    this.#control.floats[p + 4] = eps;
+    this.lanes.control.floats[p + 4] = eps;
   }
 
   clamp(x: Tensor, limit: number, n: number): void {
     const p = this.#command(Op.clamp, 0, n * x.columns, 1);
     this.#args(p, x.at[0]);
-    this.#control.floats[p + 1] = limit;
+    this.lanes.control.floats[p + 1] = limit;
   }
 
   rope(
@@ -224,7 +161,7 @@ export class Compute {
     if (arena !== 0) this.#copyRows(q, arena, n);
     const p = this.#command(Op.attention, arena, n * heads, keys * headDim * 2);
     this.#args(p, q.at[arena], out.at[arena], heads, kvHeads, headDim);
-    this.#control.floats[p + 5] = scale;
+    this.lanes.control.floats[p + 5] = scale;
     this.#args(p + 6, positions.at[arena], tables.at[arena], this.#scratch.at[arena], this.#scratch.columns * 4);
     if (arena !== 0) this.#copyBacks.push({ from: arena, to: out, firstRow: 0, rows: out.columns, n });
   }
@@ -323,7 +260,7 @@ export class Compute {
       const staging = this.#scratch.at[piece.arena];
       new Int32Array(memory.buffer, staging, 1)[0] = ids[i] - piece.firstRow;
       const row = piece.arena === 0 ? y.at[0] + i * w.columns * 4 : staging + 64;
-      this.kernels[piece.arena].embed(w.layoutId, piece.offset, w.columns, staging, row, 0, 1);
+      this.lanes.kernels[piece.arena].embed(w.layoutId, piece.offset, w.columns, staging, row, 0, 1);
       if (piece.arena !== 0) {
         const from = new Float32Array(memory.buffer, row, w.columns);
         new Float32Array(this.arenas.memories[0].buffer, y.at[0] + i * w.columns * 4, w.columns).set(from);
@@ -332,7 +269,7 @@ export class Compute {
   }
 
   allFinite(x: Tensor, n: number): boolean {
-    return this.kernels[0].allFinite(x.at[0], n * x.columns) === 1;
+    return this.lanes.kernels[0].allFinite(x.at[0], n * x.columns) === 1;
   }
 
   /** Makes sure an arena has the current rows of an input in the form that `w` reads. */
@@ -352,59 +289,16 @@ export class Compute {
 
   /** Runs the gathered commands on all lanes and returns when all are done. */
   run(): void {
-    const { words } = this.#control;
-    if (this.#commands === 0) return;
-    if (this.lanes === 1 || this.#chunks === 1) this.#runAlone();
-    else {
-      words[COMMANDS] = this.#commands;
-      Atomics.store(words, NEXT_CHUNK, 0);
-      Atomics.store(words, ARRIVED, 0);
-      Atomics.add(words, GENERATION, 1);
-      if (Atomics.load(words, PARKED) > 0) Atomics.notify(words, GENERATION);
-      workOnJob(this.#control, this.kernels, 0);
-      this.#meet();
-    }
-    this.#commands = 0;
-    this.#chunks = 0;
+    this.lanes.run();
     if (this.#copyBacks.length > 0) this.#finishCopies();
   }
 
-  #runAlone(): void {
-    const { words } = this.#control;
-    for (let i = 0; i < this.#commands; i++) {
-      const base = commandBase(i);
-      execute(this.kernels[words[base + ARENA]], this.#control, base, words[base + OP], 0, 0, words[base + ITEMS]);
-    }
-  }
-
-  #meet(): void {
-    const { words } = this.#control;
-    let arrived = Atomics.load(words, ARRIVED);
-    while (arrived < this.lanes - 1) arrived = waitWhile(words, ARRIVED, arrived, FAILED + 8);
-    const failed = Atomics.load(words, FAILED);
-    if (failed !== 0) throw new InternalError('LANE_FAILED', `compute lane ${failed} failed; see the message above`);
-  }
-
-  /** Starts a command of `items` items that cost about `cost` multiply-adds each; returns its argument position. */
   #command(op: OpCode, arena: number, items: number, cost: number): number {
-    if (this.#commands === MAX_COMMANDS) throw new InternalError('JOB_TOO_LARGE', `more than ${MAX_COMMANDS} commands`);
-    const { words } = this.#control;
-    const base = commandBase(this.#commands++);
-    const byCost = Math.ceil(MIN_CHUNK_COST / Math.max(1, cost));
-    const byLanes = Math.ceil(items / (this.lanes * CHUNKS_PER_LANE));
-    const grain = this.lanes === 1 ? items : Math.max(1, byCost, byLanes);
-    const chunks = Math.max(1, Math.ceil(items / grain));
-    words[base + OP] = op;
-    words[base + ARENA] = arena;
-    words[base + ITEMS] = items;
-    words[base + GRAIN] = grain;
-    words[base + CHUNKS] = chunks;
-    this.#chunks += chunks;
-    return base + ARGS;
+    return this.lanes.command(op, arena, items, cost);
   }
 
   #args(position: number, ...values: number[]): void {
-    const { unsigned } = this.#control;
+    const { unsigned } = this.lanes.control;
     for (let i = 0; i < values.length; i++) unsigned[position + i] = values[i];
   }
 

@@ -12,7 +12,8 @@ export const COMMANDS = 3;
 export const STOP = 4;
 export const FAILED = 5;
 export const PARKED = 6;
-/** Busy lanes and the engine wait on ARRIVED; parked lanes on GENERATION. */
+export const ENGINE_PARKED = 7;
+/** Idle lanes wait on GENERATION, the engine on ARRIVED; the two PARKED words count who sleeps there. */
 const HEADER_WORDS = 64;
 
 /** op, arena, items, grain, chunks, then the kernel's arguments. */

@@ -40,9 +40,10 @@ export function execute(
   const p = base + ARGS;
   switch (op) {
     case Op.quantise:
-      return k.quantise(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], from, to);
+      k.quantise(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], from, to);
+      break;
     case Op.matmulTiles:
-      return k.matmulTiles(
+      k.matmulTiles(
         a[p],
         a[p + 1],
         a[p + 2],
@@ -58,8 +59,9 @@ export function execute(
         from,
         to,
       );
+      break;
     case Op.matmulFloat:
-      return k.matmulFloat(
+      k.matmulFloat(
         a[p],
         a[p + 1],
         a[p + 2],
@@ -73,8 +75,9 @@ export function execute(
         from,
         to,
       );
+      break;
     case Op.matmulExact:
-      return k.matmulExact(
+      k.matmulExact(
         a[p],
         a[p + 1],
         a[p + 2],
@@ -89,15 +92,19 @@ export function execute(
         from,
         to,
       );
+      break;
     case Op.rmsNorm:
-      return k.rmsNorm(a[p], a[p + 1], a[p + 2], a[p + 3], f[p + 4], from, to);
+      k.rmsNorm(a[p], a[p + 1], a[p + 2], a[p + 3], f[p + 4], from, to);
+      break;
     case Op.rmsNormQuantise:
       k.rmsNorm(a[p], a[p + 1], a[p + 2], a[p + 3], f[p + 4], from, to);
-      return k.quantise(a[p + 2], a[p + 3], a[p + 5], a[p + 6], a[p + 7], from, to);
+      k.quantise(a[p + 2], a[p + 3], a[p + 5], a[p + 6], a[p + 7], from, to);
+      break;
     case Op.rope:
-      return k.rope(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], a[p + 5], from, to);
+      k.rope(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], a[p + 5], from, to);
+      break;
     case Op.attention:
-      return k.attention(
+      k.attention(
         a[p],
         a[p + 1],
         a[p + 2],
@@ -110,21 +117,29 @@ export function execute(
         from,
         to,
       );
+      break;
     case Op.swiglu:
-      return k.swiglu(a[p], a[p + 1], a[p], from, to);
+      k.swiglu(a[p], a[p + 1], a[p], from, to);
+      break;
     case Op.swigluQuantise:
       k.swiglu(a[p], a[p + 1], a[p], from * a[p + 2], to * a[p + 2]);
-      return k.quantise(a[p], a[p + 2], a[p + 3], a[p + 4], a[p + 5], from, to);
+      k.quantise(a[p], a[p + 2], a[p + 3], a[p + 4], a[p + 5], from, to);
+      break;
     case Op.add:
-      return k.add(a[p], a[p + 1], from, to);
+      k.add(a[p], a[p + 1], from, to);
+      break;
     case Op.softmax:
-      return k.softmax(a[p], a[p + 1], a[p + 2], from, to);
+      k.softmax(a[p], a[p + 1], a[p + 2], from, to);
+      break;
     case Op.topK:
-      return k.topK(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], a[p + 5], from, to);
+      k.topK(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], a[p + 5], from, to);
+      break;
     case Op.combine:
-      return k.combine(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], from, to);
+      k.combine(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], from, to);
+      break;
     case Op.clamp:
-      return k.clamp(a[p], f[p + 1], from, to);
+      k.clamp(a[p], f[p + 1], from, to);
+      break;
     default:
       throw new Error(`unknown op code ${op}`);
   }

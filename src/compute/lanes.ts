@@ -1,0 +1,135 @@
+/** The engine's side of the lanes: gathers commands into a job, runs it on every lane, waits for all of them. */
+
+import { Worker } from 'node:worker_threads';
+import { InternalError } from '../common/errors.ts';
+import { workerUrl } from '../common/worker-url.ts';
+import type { Kernels } from '../kernels/kernels.ts';
+import type { SelectedKernels } from '../kernels/select.ts';
+import {
+  ARENA,
+  ARGS,
+  ARRIVED,
+  CHUNKS,
+  COMMANDS,
+  type Control,
+  commandBase,
+  createControl,
+  ENGINE_PARKED,
+  FAILED,
+  GENERATION,
+  GRAIN,
+  ITEMS,
+  MAX_COMMANDS,
+  NEXT_CHUNK,
+  OP,
+  PARKED,
+  STOP,
+  viewControl,
+  waitWhile,
+} from './control.ts';
+import { execute, type OpCode } from './execute.ts';
+import { workOnJob } from './job.ts';
+import type { LaneData } from './lane.ts';
+
+/** Below this many multiply-adds a chunk costs more to hand out than to compute. */
+const MIN_CHUNK_COST = 32768;
+/** More chunks than lanes, so that a lane that is late does not hold up the others. */
+const CHUNKS_PER_LANE = 4;
+/** Heap of a lane: kernels and control views only. */
+const LANE_LIMITS = { maxOldGenerationSizeMb: 32, maxYoungGenerationSizeMb: 2, codeRangeSizeMb: 16 };
+
+export class Lanes {
+  /** How many lanes there are, the engine's own included. */
+  readonly count: number;
+  /** One kernel instance per arena, for the engine's own share. */
+  readonly kernels: Kernels[] = [];
+  /** Views of the control block, for arguments that are not addresses. */
+  readonly control: Control;
+  readonly #buffer = createControl();
+  readonly #workers: Worker[] = [];
+  #commands = 0;
+  #chunks = 0;
+
+  constructor(count: number) {
+    this.count = count;
+    this.control = viewControl(this.#buffer);
+  }
+
+  async start(memories: WebAssembly.Memory[], selected: SelectedKernels): Promise<void> {
+    for (const memory of memories) this.kernels.push(selected.factory(memory));
+    const ready: Promise<void>[] = [];
+    for (let lane = 1; lane < this.count; lane++) {
+      const { name: kernels, module } = selected;
+      const workerData: LaneData = { lane, control: this.#buffer, memories, kernels, module };
+      const worker = new Worker(workerUrl('lane', import.meta.url), { workerData, resourceLimits: LANE_LIMITS });
+      ready.push(
+        new Promise((resolve, reject) => {
+          worker.once('message', () => resolve());
+          worker.once('error', reject);
+        }),
+      );
+      this.#workers.push(worker);
+    }
+    await Promise.all(ready);
+  }
+
+  async close(): Promise<void> {
+    const { words } = this.control;
+    Atomics.store(words, STOP, 1);
+    Atomics.add(words, GENERATION, 1);
+    Atomics.notify(words, GENERATION);
+    await Promise.all(this.#workers.map(worker => worker.terminate()));
+  }
+
+  /** Starts a command of `items` items that cost about `cost` multiply-adds each; returns its argument position. */
+  command(op: OpCode, arena: number, items: number, cost: number): number {
+    if (this.#commands === MAX_COMMANDS) throw new InternalError('JOB_TOO_LARGE', `more than ${MAX_COMMANDS} commands`);
+    const { words } = this.control;
+    const base = commandBase(this.#commands++);
+    const byCost = Math.ceil(MIN_CHUNK_COST / Math.max(1, cost));
+    const byLanes = Math.ceil(items / (this.count * CHUNKS_PER_LANE));
+    const grain = this.count === 1 ? Math.max(1, items) : Math.max(1, byCost, byLanes);
+    const chunks = Math.max(1, Math.ceil(items / grain));
+    words[base + OP] = op;
+    words[base + ARENA] = arena;
+    words[base + ITEMS] = items;
+    words[base + GRAIN] = grain;
+    words[base + CHUNKS] = chunks;
+    this.#chunks += chunks;
+    return base + ARGS;
+  }
+
+  /** Runs the gathered commands on all lanes and returns when all are done. */
+  run(): void {
+    if (this.#commands === 0) return;
+    const { words } = this.control;
+    if (this.count === 1 || this.#chunks === 1) this.#runAlone();
+    else {
+      words[COMMANDS] = this.#commands;
+      Atomics.store(words, NEXT_CHUNK, 0);
+      Atomics.store(words, ARRIVED, 0);
+      Atomics.add(words, GENERATION, 1);
+      if (Atomics.load(words, PARKED) > 0) Atomics.notify(words, GENERATION);
+      workOnJob(this.control, this.kernels, 0);
+      this.#meet();
+    }
+    this.#commands = 0;
+    this.#chunks = 0;
+  }
+
+  #runAlone(): void {
+    const { words } = this.control;
+    for (let i = 0; i < this.#commands; i++) {
+      const base = commandBase(i);
+      execute(this.kernels[words[base + ARENA]], this.control, base, words[base + OP], 0, 0, words[base + ITEMS]);
+    }
+  }
+
+  #meet(): void {
+    const { words } = this.control;
+    let arrived = Atomics.load(words, ARRIVED);
+    while (arrived < this.count - 1) arrived = waitWhile(words, ARRIVED, arrived, ENGINE_PARKED);
+    const failed = Atomics.load(words, FAILED);
+    if (failed !== 0) throw new InternalError('LANE_FAILED', `compute lane ${failed} failed; see the message above`);
+  }
+}
