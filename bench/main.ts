@@ -1,0 +1,33 @@
+/** `npm run bench -- NAME [arguments]`: runs one benchmark of this folder. */
+
+interface Benchmark {
+  /** Prints its report; sets `process.exitCode` when its figures cannot be trusted. */
+  run(args: string[]): Promise<void>;
+}
+
+const BENCHMARKS: Readonly<Record<string, { about: string; load: () => Promise<Benchmark> }>> = {
+  iobench: {
+    about: 'bytes per second that the disk gives, read as the engine reads',
+    load: () => import('./iobench.ts'),
+  },
+  kernels: { about: 'GB/s and GMAC/s of every kernel', load: () => import('./kernels.ts') },
+  decode: {
+    about: 'tokens per second with experts on disk, as a part of the limit',
+    load: () => import('./decode.ts'),
+  },
+  prefill: {
+    about: 'prompt tokens per second, and how often each expert was read',
+    load: () => import('./prefill.ts'),
+  },
+  synth: { about: 'writes a model of random weights and a given size', load: () => import('./synth.ts') },
+};
+
+const [name, ...args] = process.argv.slice(2);
+const benchmark = Object.hasOwn(BENCHMARKS, name ?? '') ? BENCHMARKS[name] : undefined;
+if (benchmark) {
+  await (await benchmark.load()).run(args);
+} else {
+  console.error(name ? `there is no benchmark "${name}"` : 'usage: npm run bench -- NAME [arguments]');
+  for (const [known, { about }] of Object.entries(BENCHMARKS)) console.error(`  ${known.padEnd(8)} ${about}`);
+  process.exitCode = 2;
+}

@@ -1,0 +1,44 @@
+/**
+ * Builds dist/, what the npm package runs: compiled JavaScript and the WebAssembly modules. Node refuses TypeScript
+ * inside node_modules, so nothing there may be a .ts file. dist/ mirrors src/, so paths relative to a module stay true.
+ */
+
+import { spawnSync } from 'node:child_process';
+import { cpSync, existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import path from 'node:path';
+
+const root = path.join(import.meta.dirname, '..');
+const dist = path.join(root, 'dist');
+const WASM = 'kernels/wasm/build';
+
+rmSync(dist, { recursive: true, force: true });
+run('scripts/prepare.js');
+run('node_modules/typescript/bin/tsc', '-p', 'tsconfig.build.json');
+cpSync(path.join(root, 'src', WASM), path.join(dist, WASM), {
+  recursive: true,
+  filter: source => !path.extname(source) || source.endsWith('.wasm'),
+});
+const missing = missingFiles();
+for (const line of missing) console.error(line);
+if (missing.length > 0) process.exit(1);
+
+function run(script: string, ...args: string[]): void {
+  const { status } = spawnSync(process.execPath, [script, ...args], { cwd: root, stdio: 'inherit' });
+  if (status !== 0) process.exit(status ?? 1);
+}
+
+/** What the type checker cannot see: the WebAssembly modules, and worker files that are only named by a string. */
+function missingFiles(): string[] {
+  const files = readdirSync(dist, { recursive: true, encoding: 'utf8' });
+  const problems = files.some(name => name.endsWith('.wasm'))
+    ? []
+    : [`no .wasm file in src/${WASM}: run npm run prepare`];
+  for (const name of files.filter(file => file.endsWith('.js'))) {
+    const text = readFileSync(path.join(dist, name), 'utf8');
+    for (const [, worker] of text.matchAll(/\bworkerUrl\(\s*'([^']+)'/g)) {
+      const target = path.join(path.dirname(name), `${worker}.js`);
+      if (!existsSync(path.join(dist, target))) problems.push(`dist/${name} starts dist/${target}, which is not there`);
+    }
+  }
+  return problems;
+}
