@@ -1,0 +1,134 @@
+import { execFileSync } from 'node:child_process';
+import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { beforeAll, describe, expect, test } from 'vitest';
+
+const root = path.join(import.meta.dirname, '..');
+const manifest = JSON.parse(readFileSync(path.join(root, 'package.json'), 'utf8'));
+
+describe('npm pack', () => {
+  let files: { path: string; size: number }[] = [];
+  const paths = () => files.map(file => file.path);
+
+  beforeAll(() => {
+    execFileSync(process.execPath, ['scripts/build-dist.ts'], { cwd: root, stdio: ['ignore', 'ignore', 'inherit'] });
+    // The dist/ just built is what a real pack would hold; its scripts would only build it again.
+    const json = execFileSync('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], {
+      cwd: root,
+      encoding: 'utf8',
+    });
+    files = JSON.parse(json)[0].files;
+  });
+
+  test('holds what the command needs', () => {
+    for (const bin of Object.values<string>(manifest.bin)) expect(paths()).toContain(bin);
+    expect(paths()).toEqual(
+      expect.arrayContaining([
+        'package.json',
+        'README.md',
+        'LICENSE',
+        'NOTICE',
+        manifest.exports['.'].default.slice(2),
+        manifest.exports['.'].types.slice(2),
+        'models/nano/config.json',
+        'models/nano/tokenizer.json',
+        'models/nano/coli.index.json',
+        'models/nano/MODEL_CARD.md',
+      ]),
+    );
+    expect(paths().some(name => /^models\/nano\/.*\.safetensors$/.test(name))).toBe(true);
+  });
+
+  test('holds every source as JavaScript, and every WebAssembly module', () => {
+    const expected = readdirSync(path.join(root, 'src'), { recursive: true, encoding: 'utf8' })
+      .filter(name => /(?<!\.test|\.d)\.ts$/.test(name) && !/(^|\/)(testing|assembly)\//.test(name))
+      .map(name => path.posix.join('dist', name.replace(/\.ts$/, '.js')));
+    const wasm = readdirSync(path.join(root, 'src/kernels/wasm/build')).filter(name => name.endsWith('.wasm'));
+    expect(wasm.length).toBeGreaterThanOrEqual(2);
+    expect(paths()).toEqual(
+      expect.arrayContaining([...expected, ...wasm.map(name => `dist/kernels/wasm/build/${name}`)]),
+    );
+  });
+
+  test('holds no TypeScript (Node refuses it in node_modules), no tests and no reference packs', () => {
+    expect(paths().filter(name => /(?<!\.d)\.[cm]?ts$/.test(name))).toEqual([]);
+    expect(paths().filter(name => /\.test\.|^test\/|^src\/|^bench\/|oracle.*\.safetensors|\.map$/.test(name))).toEqual(
+      [],
+    );
+  });
+
+  test('no relative import leads out of the package', () => {
+    const shipped = new Set(paths());
+    for (const name of paths().filter(file => /^(dist|bin)\/.*\.js$/.test(file))) {
+      const text = readFileSync(path.join(root, name), 'utf8');
+      for (const [, specifier] of text.matchAll(/(?:\bfrom\s+|\bimport\s*\(?\s*)['"](\.[^'"]+)['"]/g)) {
+        const target = path.posix.join(path.posix.dirname(name), specifier);
+        // The launcher also names the sources of a clone, which it takes when they are there.
+        if (name.startsWith('bin/') && target.startsWith('src/')) continue;
+        expect(shipped.has(target), `${name} imports ${specifier}`).toBe(true);
+      }
+    }
+  });
+
+  test('prepare is harmless where the sources of the kernels are missing', () => {
+    expect(manifest.scripts.prepare).toBe('node scripts/prepare.js');
+    expect(paths()).toContain('scripts/prepare.js');
+    const folder = mkdtempSync(path.join(os.tmpdir(), 'installed-'));
+    try {
+      cpSync(path.join(root, 'scripts/prepare.js'), path.join(folder, 'scripts/prepare.js'));
+      writeFileSync(path.join(folder, 'package.json'), '{"type":"module"}');
+      execFileSync(process.execPath, ['scripts/prepare.js'], { cwd: folder });
+      expect(readdirSync(folder).sort()).toEqual(['package.json', 'scripts']);
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+
+  test('documents link only to what is there', () => {
+    const shipped = new Set(paths());
+    for (const name of paths().filter(file => file.endsWith('.md') && !file.startsWith('models/'))) {
+      const text = readFileSync(path.join(root, name), 'utf8');
+      for (const [, link] of text.matchAll(/\]\(([^)#\s]+)[^)]*\)/g)) {
+        if (/^[a-z]+:/.test(link)) continue;
+        const target = path.posix.join(path.posix.dirname(name), link);
+        expect(shipped.has(target) || existsSync(path.join(root, target)), `${name} links to ${link}`).toBe(true);
+      }
+    }
+  });
+});
+
+describe('manifest', () => {
+  const kinds = ['dependencies', 'devDependencies', 'optionalDependencies', 'peerDependencies'];
+
+  test.each(kinds)('%s have exact versions', kind => {
+    for (const [name, version] of Object.entries(manifest[kind] ?? {})) {
+      expect(version, name).toMatch(/^\d+\.\d+\.\d+(-[\w.]+)?$/);
+    }
+  });
+
+  test('the lock file agrees with the manifest', () => {
+    const lock = JSON.parse(readFileSync(path.join(root, 'package-lock.json'), 'utf8'));
+    for (const kind of kinds) expect(lock.packages[''][kind], kind).toEqual(manifest[kind]);
+    expect(lock).toMatchObject({ name: manifest.name, version: manifest.version });
+  });
+
+  test('the package is not named like its command, which belongs to somebody else on npm', () => {
+    expect(manifest.name).toBe('colibri-moe');
+    expect(Object.keys(manifest.bin)).toEqual(['coli']);
+  });
+
+  test('no script runs when somebody installs the package', () => {
+    expect(manifest.scripts).not.toHaveProperty('install');
+    expect(manifest.scripts).not.toHaveProperty('preinstall');
+    expect(manifest.scripts).not.toHaveProperty('postinstall');
+  });
+
+  test('every script names a file that exists', () => {
+    for (const [name, command] of Object.entries<string>(manifest.scripts)) {
+      for (const [, file] of command.matchAll(/\bnode (\S+)/g)) {
+        expect(existsSync(path.join(root, file)), `${name}: ${file}`).toBe(true);
+      }
+    }
+  });
+});
