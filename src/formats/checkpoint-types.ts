@@ -44,6 +44,8 @@ export interface ContainerIndex {
   readonly version: number;
   /** Which `coli` wrote it and from what; informational. */
   readonly writer: string;
+  /** What it was converted from; null or absent when that is not known. */
+  readonly source?: Readonly<Record<string, unknown>> | null;
   /** Encoding name of `quant/` and true shape of every matrix that is not a plain float tensor. */
   readonly matrices: ReadonlyMap<string, { encoding: string; rows: number; columns: number }>;
   /** One entry per expert record tensor: parts in record order (gate, up, down). */
@@ -65,6 +67,8 @@ export interface Checkpoint {
   readonly container: ContainerIndex | null;
   /** Weight-like files in the directory that no index names; they are not read. */
   readonly ignoredFiles: readonly string[];
+  /** Tensors that a shard holds although the index does not list them; they are in `tensors` like all others. */
+  readonly unindexedTensors?: readonly string[];
   /** Sum of the sizes of `files`. */
   readonly bytesOnDisk: number;
 }
