@@ -58,6 +58,7 @@ describe('import direction', () => {
     ['src/eval/a.ts', '../engine/b.ts'],
     ['src/index.ts', './engine/b.ts'],
     ['src/engine/a.test.ts', '../../test/support.ts'],
+    ['src/quant/a.test.ts', '../kernels/b.ts'],
     ['src/engine/a.ts', 'node:fs'],
   ])('%s may import %s', (file, target) => {
     expect(problemsOf({ [file]: `import { x } from '${target}';\n` })).toEqual([]);
