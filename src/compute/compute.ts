@@ -25,6 +25,22 @@ export interface Input {
   readonly codeCopy: number[];
 }
 
+/** What attention needs of a batch: its rows and where their past is. */
+export interface History {
+  readonly rows: number;
+  /** Keys that the last row sees. */
+  readonly keys: number;
+  readonly positions: Tensor;
+  readonly cache: { arenaOf(layer: number): number; rowTables(layer: number): Tensor };
+}
+
+export interface HeadShape {
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  readonly scale: number;
+}
+
 interface CopyBack {
   from: number;
   to: Tensor;
@@ -144,25 +160,17 @@ export class Compute {
     this.#args(p, x.at[0], parts.at[0], weights.at[0], k, x.columns);
   }
 
-  /** Attention in the arena that holds the keys and values; q, out, positions and tables are replicated tensors. */
-  attention(
-    q: Tensor,
-    out: Tensor,
-    heads: number,
-    kvHeads: number,
-    headDim: number,
-    scale: number,
-    positions: Tensor,
-    tables: Tensor,
-    arena: number,
-    n: number,
-    keys: number,
-  ): void {
+  /** Attention in the arena that holds the layer's keys and values. q and out are replicated tensors. */
+  attention(q: Tensor, out: Tensor, history: History, layer: number, shape: HeadShape): void {
+    const arena = history.cache.arenaOf(layer);
+    const n = history.rows;
+    const { heads, kvHeads, headDim, scale } = shape;
     if (arena !== 0) this.#copyRows(q, arena, n);
-    const p = this.#command(Op.attention, arena, n * heads, keys * headDim * 2);
+    const p = this.#command(Op.attention, arena, n * heads, history.keys * headDim * 2);
     this.#args(p, q.at[arena], out.at[arena], heads, kvHeads, headDim);
     this.lanes.control.floats[p + 5] = scale;
-    this.#args(p + 6, positions.at[arena], tables.at[arena], this.#scratch.at[arena], this.#scratch.columns * 4);
+    const tables = history.cache.rowTables(layer).at[arena];
+    this.#args(p + 6, history.positions.at[arena], tables, this.#scratch.at[arena], this.#scratch.columns * 4);
     if (arena !== 0) this.#copyBacks.push({ from: arena, to: out, firstRow: 0, rows: out.columns, n });
   }
 
@@ -170,7 +178,8 @@ export class Compute {
   linear(w: Matrix, input: Input, y: Tensor, n: number): void {
     for (const piece of w.pieces) {
       this.stage(input, piece.arena, w, n);
-      this.matmul(w, piece, input, 0, 0, y.at[piece.arena] + piece.firstRow * 4, y.columns, 0, n);
+      const to = y.at[piece.arena] + piece.firstRow * 4;
+      this.matmul(w, piece.arena, piece.offset, piece.rows, input, 0, 0, to, y.columns, 0, n);
       if (piece.arena !== 0) {
         this.#copyBacks.push({ from: piece.arena, to: y, firstRow: piece.firstRow, rows: piece.rows, n });
       }
@@ -178,12 +187,14 @@ export class Compute {
   }
 
   /**
-   * One matrix piece on rows of a staged input. `firstRow` = first activation row when there is no index; xIndex and yIndex
-   * are addresses in the piece's arena (0 = none); y is an address there.
+   * `rows` rows of a matrix at an address, on rows of a staged input. `firstRow` = first activation row when there is no
+   * index; xIndex, yIndex and y are addresses in the same arena (0 = no index).
    */
   matmul(
     w: Matrix,
-    piece: Pick<Matrix['pieces'][number], 'arena' | 'offset' | 'rows'>,
+    arena: number,
+    offset: number,
+    rows: number,
     input: Input,
     firstRow: number,
     xIndex: number,
@@ -192,7 +203,6 @@ export class Compute {
     yIndex: number,
     n: number,
   ): void {
-    const { arena, offset, rows } = piece;
     const { columns, groups } = w;
     if (w.tiled && !this.exact) {
       const p = this.#command(Op.matmulTiles, arena, Math.ceil(rows / 16), columns * 16 * n);

@@ -1,0 +1,25 @@
+/** What the expert store did. Service time is what the disk took, wait time what the forward pass felt. */
+export interface ExpertCounters {
+  /** Distinct experts asked for, summed over layers and forward passes; hits + misses. */
+  requests: number;
+  hits: number;
+  misses: number;
+  /** Bytes read for demands and for reads ahead. */
+  bytesRead: number;
+  /** Reads ahead started, and those given up or evicted unused. */
+  prefetched: number;
+  wasted: number;
+  serviceUs: number;
+  waitUs: number;
+}
+
+export function zeroCounters(): ExpertCounters {
+  return { requests: 0, hits: 0, misses: 0, bytesRead: 0, prefetched: 0, wasted: 0, serviceUs: 0, waitUs: 0 };
+}
+
+/** What happened between two readings. */
+export function countersSince(now: ExpertCounters, before: ExpertCounters): ExpertCounters {
+  const result = zeroCounters();
+  for (const key of Object.keys(result) as (keyof ExpertCounters)[]) result[key] = now[key] - before[key];
+  return result;
+}

@@ -1,0 +1,44 @@
+/** Which slot to give up next. A policy changes how often experts are read, never what they compute. */
+
+export interface EvictionPolicy {
+  /** The slot was used (or filled) now. */
+  touch(slot: number): void;
+  /** Slots from the one to give up first; the store takes the first that is not in use. */
+  candidates(visit: (slot: number) => boolean): void;
+}
+
+/** Least recently used: a doubly linked list in typed arrays, constant time per use. */
+export class LruPolicy implements EvictionPolicy {
+  readonly #next: Int32Array;
+  readonly #previous: Int32Array;
+  /** Index of the list's anchor: next = oldest, previous = newest. */
+  readonly #anchor: number;
+
+  constructor(slots: number) {
+    this.#anchor = slots;
+    this.#next = new Int32Array(slots + 1);
+    this.#previous = new Int32Array(slots + 1);
+    for (let i = 0; i <= slots; i++) {
+      this.#next[i] = (i + 1) % (slots + 1);
+      this.#previous[i] = (i + slots) % (slots + 1);
+    }
+  }
+
+  touch(slot: number): void {
+    const next = this.#next;
+    const previous = this.#previous;
+    next[previous[slot]] = next[slot];
+    previous[next[slot]] = previous[slot];
+    const newest = previous[this.#anchor];
+    next[newest] = slot;
+    previous[slot] = newest;
+    next[slot] = this.#anchor;
+    previous[this.#anchor] = slot;
+  }
+
+  candidates(visit: (slot: number) => boolean): void {
+    for (let slot = this.#next[this.#anchor]; slot !== this.#anchor; slot = this.#next[slot]) {
+      if (visit(slot)) return;
+    }
+  }
+}

@@ -1,0 +1,319 @@
+/**
+ * The expert store: a bounded set of slots through which every routed expert passes. One lease at a time: `begin` names the
+ * distinct experts of a layer, `next` hands out those that are in memory (waiting for reads only when none is), `release`
+ * frees them for eviction. An expert in use is never evicted; each is read at most once per lease; demand reads go before
+ * reads ahead. Nothing here can change a value, only when it arrives.
+ */
+
+import { InternalError } from '../common/errors.ts';
+import type { Place } from '../compute/arenas.ts';
+import { type Matrix, matrixOf } from '../compute/matrix.ts';
+import type { StoredRecord } from '../quant/stored.ts';
+import type { ReadPool } from '../storage/read-pool.ts';
+import type { RecordTable } from '../storage/record-table.ts';
+import { zeroCounters } from './counters.ts';
+import { type EvictionPolicy, LruPolicy } from './policy.ts';
+
+/** A blocked wait looks at the cancellation flag this often. */
+const WAIT_SLICE_MS = 100;
+
+const FREE = 0;
+const LOADING = 1;
+const READY = 2;
+
+/** Which records of the table are the experts of which layer. */
+export interface ExpertRecords {
+  /** Experts per layer. */
+  readonly experts: number;
+  /** First record of each layer's experts, -1 for layers that do not route. */
+  readonly firstRecord: readonly number[];
+  /** All records of the table, residents included. */
+  readonly records: readonly StoredRecord[];
+}
+
+export interface ExpertSource {
+  readonly pool: ReadPool;
+  readonly table: RecordTable;
+  /** One address per slot. */
+  readonly slots: readonly Place[];
+  /** True when the request should stop; looked at while waiting. */
+  readonly cancelled: () => boolean;
+}
+
+/** Thrown out of a wait when the request was cancelled; never shown to a user. */
+export class Cancelled extends Error {}
+
+export class ExpertStore {
+  readonly experts: number;
+  readonly counters = zeroCounters();
+  /** Positions (in the list given to `begin`) that the last `next` made available. */
+  readonly ready: Int32Array;
+  /** Matrix shapes of gate, up and down for each position of the lease. */
+  readonly #shapes: readonly (readonly Matrix[])[];
+  readonly #shapeOf: Int32Array;
+  readonly #firstRecord: readonly number[];
+  #source!: ExpertSource;
+  #policy!: EvictionPolicy;
+  // per record of the table (experts only are ever set)
+  readonly #slotOf: Int32Array;
+  // per slot
+  #recordIn!: Int32Array;
+  #state!: Uint8Array;
+  #inUse!: Uint8Array;
+  #ahead!: Uint8Array;
+  #ticket!: Int32Array;
+  // the lease
+  readonly #wanted: Int32Array;
+  readonly #leaseSlot: Int32Array;
+  #wantedCount = 0;
+  #nextMissing = 0;
+  #outstanding = 0;
+  #layer = -1;
+
+  constructor(layout: ExpertRecords) {
+    this.experts = layout.experts;
+    this.#firstRecord = layout.firstRecord;
+    this.#slotOf = new Int32Array(layout.records.length).fill(-1);
+    this.ready = new Int32Array(layout.experts);
+    this.#wanted = new Int32Array(layout.experts);
+    this.#leaseSlot = new Int32Array(layout.experts);
+    const shapes = new Map<string, number>();
+    const distinct: Matrix[][] = [];
+    this.#shapeOf = new Int32Array(layout.records.length);
+    for (const first of layout.firstRecord) {
+      if (first < 0) continue;
+      for (let record = first; record < first + layout.experts; record++) {
+        const parts = layout.records[record].parts;
+        const key = parts.map(p => `${p.layout}:${p.rows}x${p.columns}`).join(' ');
+        if (!shapes.has(key)) {
+          shapes.set(key, distinct.length);
+          distinct.push(parts.map(p => matrixOf(p.layout, p.rows, p.columns, [])));
+        }
+        this.#shapeOf[record] = shapes.get(key)!;
+      }
+    }
+    this.#shapes = distinct;
+  }
+
+  /** Connects the store to its slots and readers, once the arenas exist. */
+  open(source: ExpertSource, policy: EvictionPolicy = new LruPolicy(source.slots.length)): void {
+    const slots = source.slots.length;
+    this.#source = source;
+    this.#policy = policy;
+    this.#recordIn = new Int32Array(slots).fill(-1);
+    this.#state = new Uint8Array(slots);
+    this.#inUse = new Uint8Array(slots);
+    this.#ahead = new Uint8Array(slots);
+    this.#ticket = new Int32Array(slots).fill(-1);
+  }
+
+  /** True when the layer's expert is in memory now. */
+  isResident(layer: number, expert: number): boolean {
+    const slot = this.#slotOf[this.#firstRecord[layer] + expert];
+    return slot >= 0 && this.#state[slot] === READY;
+  }
+
+  get slotCount(): number {
+    return this.#source.slots.length;
+  }
+
+  // ---- lease --------------------------------------------------------------------------------------------------------
+
+  /** Asks for `count` distinct experts of a layer. Reads of the missing ones start at once, as far as slots allow. */
+  begin(layer: number, experts: Int32Array, count: number): void {
+    this.#layer = layer;
+    this.#wantedCount = count;
+    this.#nextMissing = 0;
+    this.#outstanding = count;
+    const first = this.#firstRecord[layer];
+    for (let position = 0; position < count; position++) {
+      const record = first + experts[position];
+      this.#wanted[position] = record;
+      const slot = this.#slotOf[record];
+      this.#leaseSlot[position] = slot;
+      this.counters.requests++;
+      if (slot < 0) continue;
+      this.counters.hits++;
+      this.#inUse[slot] = 1;
+      this.#policy.touch(slot);
+      if (this.#state[slot] === LOADING && this.#ahead[slot]) this.#source.pool.promote(this.#ticket[slot]);
+      this.#ahead[slot] = 0;
+    }
+    this.#requestMissing();
+  }
+
+  /** Fills `ready` with positions that can be computed now and returns how many; 0 when the lease is served. */
+  next(): number {
+    if (this.#outstanding === 0) return 0;
+    for (;;) {
+      let found = 0;
+      for (let position = 0; position < this.#wantedCount; position++) {
+        const slot = this.#leaseSlot[position];
+        if (slot >= 0 && this.#state[slot] === LOADING) this.#poll(slot);
+        if (slot >= 0 && this.#state[slot] === READY) this.ready[found++] = position;
+      }
+      if (found > 0) {
+        this.#outstanding -= found;
+        return found;
+      }
+      this.#wait();
+    }
+  }
+
+  /** Gives one position back; a missing expert may take its slot. */
+  release(position: number): void {
+    const slot = this.#leaseSlot[position];
+    this.#inUse[slot] = 0;
+    this.#leaseSlot[position] = -1;
+    this.#wanted[position] = -1;
+    this.#requestMissing();
+  }
+
+  /** Ends the lease, also after an error: nothing stays in use. */
+  end(): void {
+    for (let position = 0; position < this.#wantedCount; position++) {
+      if (this.#leaseSlot[position] >= 0) this.#inUse[this.#leaseSlot[position]] = 0;
+    }
+    this.#wantedCount = 0;
+    this.#outstanding = 0;
+    this.#layer = -1;
+  }
+
+  /** Shape of a part (0 gate, 1 up, 2 down) of the expert at a position. */
+  shape(position: number, part: number): Matrix {
+    return this.#shapes[this.#shapeOf[this.#wanted[position]]][part];
+  }
+
+  arenaOf(position: number): number {
+    return this.#source.slots[this.#leaseSlot[position]].arena;
+  }
+
+  /** Address of a part in its arena. */
+  addressOf(position: number, part: number): number {
+    const record = this.#wanted[position];
+    return this.#source.slots[this.#leaseSlot[position]].offset + this.#source.table.partOffset(record, part);
+  }
+
+  // ---- reading ahead ------------------------------------------------------------------------------------------------
+
+  /** Starts low-priority reads of a layer's experts that are not in memory, into slots that nobody uses. */
+  readAhead(layer: number): void {
+    const first = this.#firstRecord[layer];
+    for (let record = first; record < first + this.experts; record++) {
+      if (this.#slotOf[record] >= 0) continue;
+      // a slot of the coming layer, or one being read, is worth more than the expert it would make room for
+      const slot = this.#takeSlot(s => this.#recordIn[s] < first || this.#recordIn[s] >= first + this.experts);
+      if (slot < 0) return;
+      this.#load(record, slot, true);
+      this.counters.prefetched++;
+    }
+  }
+
+  /** Cancels or abandons reads ahead that were not used (counted as wasted) and waits for reads in flight. */
+  settle(): void {
+    for (let slot = 0; slot < this.slotCount; slot++) {
+      if (this.#state[slot] === LOADING && this.#ahead[slot]) this.#source.pool.cancel(this.#ticket[slot]);
+    }
+    for (let slot = 0; slot < this.slotCount; slot++) {
+      while (this.#state[slot] === LOADING) {
+        try {
+          this.#poll(slot);
+        } catch {
+          // the request that needed it has already failed, or nobody needs it any more
+        }
+        if (this.#state[slot] === LOADING) this.#source.pool.waitAny(WAIT_SLICE_MS);
+      }
+      if (this.#ahead[slot] && this.#state[slot] === READY) {
+        this.#ahead[slot] = 0;
+        this.counters.wasted++;
+      }
+    }
+  }
+
+  // ---- inside -------------------------------------------------------------------------------------------------------
+
+  #requestMissing(): void {
+    while (this.#nextMissing < this.#wantedCount) {
+      const position = this.#nextMissing;
+      if (this.#leaseSlot[position] >= 0 || this.#wanted[position] < 0) {
+        this.#nextMissing++;
+        continue;
+      }
+      const slot = this.#takeSlot(() => true);
+      if (slot < 0) return;
+      this.counters.misses++;
+      this.#inUse[slot] = 1;
+      this.#leaseSlot[position] = slot;
+      this.#load(this.#wanted[position], slot, false);
+      this.#nextMissing++;
+    }
+  }
+
+  /** A free slot, else the policy's first choice that is neither in use nor loading; -1 when there is none. */
+  #takeSlot(allowed: (slot: number) => boolean): number {
+    let taken = -1;
+    this.#policy.candidates(slot => {
+      if (this.#inUse[slot] || this.#state[slot] === LOADING || !(this.#state[slot] === FREE || allowed(slot)))
+        return false;
+      taken = slot;
+      return true;
+    });
+    if (taken >= 0) this.#evict(taken);
+    return taken;
+  }
+
+  #evict(slot: number): void {
+    if (this.#state[slot] === FREE) return;
+    this.#slotOf[this.#recordIn[slot]] = -1;
+    this.#recordIn[slot] = -1;
+    this.#state[slot] = FREE;
+    if (this.#ahead[slot]) this.counters.wasted++;
+    this.#ahead[slot] = 0;
+  }
+
+  #load(record: number, slot: number, ahead: boolean): void {
+    const { pool, slots } = this.#source;
+    const ticket = pool.submit(record, slots[slot].arena, slots[slot].offset, ahead ? 'ahead' : 'demand');
+    this.#ticket[slot] = ticket;
+    this.#recordIn[slot] = record;
+    this.#slotOf[record] = slot;
+    this.#state[slot] = LOADING;
+    this.#ahead[slot] = ahead ? 1 : 0;
+    this.#policy.touch(slot);
+  }
+
+  /** Looks at a read in flight; a failed one frees its slot and throws. */
+  #poll(slot: number): void {
+    const { pool } = this.#source;
+    const state = pool.state(this.#ticket[slot]);
+    if (state === 'queued' || state === 'running') return;
+    const ticket = this.#ticket[slot];
+    this.#ticket[slot] = -1;
+    try {
+      const { bytes, serviceUs } = pool.finish(ticket);
+      this.counters.bytesRead += bytes;
+      this.counters.serviceUs += serviceUs;
+      this.#state[slot] = state === 'cancelled' ? this.#forget(slot) : READY;
+    } catch (error) {
+      this.#forget(slot);
+      throw error;
+    }
+  }
+
+  #forget(slot: number): typeof FREE {
+    this.#slotOf[this.#recordIn[slot]] = -1;
+    this.#recordIn[slot] = -1;
+    this.#state[slot] = FREE;
+    if (this.#ahead[slot]) this.counters.wasted++;
+    this.#ahead[slot] = 0;
+    return FREE;
+  }
+
+  #wait(): void {
+    if (this.#layer < 0) throw new InternalError('NO_LEASE', 'the expert store waits without a lease');
+    const started = process.hrtime.bigint();
+    this.#source.pool.waitAny(WAIT_SLICE_MS);
+    this.counters.waitUs += Number((process.hrtime.bigint() - started) / 1000n);
+    if (this.#source.cancelled()) throw new Cancelled();
+  }
+}
