@@ -52,7 +52,9 @@ function q4Error(scale: number): number {
   let squares = 0;
   for (let i = 0; i < GROUP; i++) {
     const x = group[i];
-    const q = Math.max(-8, Math.min(7, Math.fround(x / scale) + ROUND - ROUND));
+    let q = Math.fround(x / scale) + ROUND - ROUND;
+    if (q < -8) q = -8;
+    if (q > 7) q = 7;
     const difference = x - q * scale;
     error += difference * difference;
     products += x * q;

@@ -1,0 +1,126 @@
+/**
+ * Integer tensors with a float32 `.qs` sidecar, as the C engine's containers hold them. The encoding is not written down
+ * in the file: it follows from the byte count of the weights and the number of scales against the true shape. Forms that
+ * fit equally well and would decode differently are refused by name.
+ */
+
+import type { Checkpoint, TensorInfo } from '../formats/checkpoint-types.ts';
+import { GROUP, type Layout } from './layouts.ts';
+import { missing, refuse, unsupported } from './refuse.ts';
+import type { Extent } from './stored.ts';
+
+/** One of the forms: what it takes for `rows` x `columns`, and the layout it is packed into (null: known but not read). */
+interface Form {
+  readonly name: string;
+  readonly layout: Layout | null;
+  weightBytes(rows: number, columns: number): number;
+  scales(rows: number, columns: number): number;
+}
+
+const perRow = (rows: number): number => rows;
+const perGroup = (rows: number, columns: number): number => rows * Math.ceil(columns / GROUP);
+const nibbles = (rows: number, columns: number): number => rows * Math.ceil(columns / 2);
+const bytes = (rows: number, columns: number): number => rows * columns;
+
+const INT8_ROW: Form = { name: 'int8-row', layout: 'q8g64-f32', weightBytes: bytes, scales: perRow };
+const INT4_ROW: Form = { name: 'int4-row', layout: 'q4g64-f32', weightBytes: nibbles, scales: perRow };
+const INT4_G64: Form = { name: 'int4-g64', layout: 'q4g64-f32', weightBytes: nibbles, scales: perGroup };
+
+const OTHERS: readonly Form[] = [
+  { name: 'int2-row', layout: null, weightBytes: (o, i) => o * Math.ceil(i / 4), scales: perRow },
+  { name: 'int3-g64', layout: null, weightBytes: (o, i) => o * Math.ceil(i / 64) * 24, scales: perGroup },
+  { name: 'e8-iq3-lattice', layout: null, weightBytes: (o, i) => o * Math.ceil(i / 256) * 98, scales: () => 1 },
+  {
+    name: 'fp8-e4m3-b128',
+    layout: null,
+    weightBytes: bytes,
+    scales: (o, i) => Math.ceil(o / 128) * Math.ceil(i / 128),
+  },
+  // 64 is what the C engine ships, so a scale count that 64 explains is never taken for one of these.
+  ...[16, 32, 48, 80, 96, 112, 128, 256].map(size => ({
+    name: `int4-g${size}`,
+    layout: null,
+    weightBytes: nibbles,
+    scales: (o: number, i: number) => o * Math.ceil(i / size),
+  })),
+];
+
+function formsThatFit(rows: number, columns: number, weightBytes: number, scales: number): Form[] {
+  const fits = (form: Form): boolean =>
+    form.weightBytes(rows, columns) === weightBytes && form.scales(rows, columns) === scales;
+  const forms = [INT8_ROW, INT4_ROW].filter(fits);
+  // With one group per row the two are the same bytes and the same values.
+  if (fits(INT4_G64) && !forms.includes(INT4_ROW)) forms.push(INT4_G64);
+  for (const other of OTHERS.filter(fits)) {
+    if (other.name.startsWith('int4-') && (forms.includes(INT4_ROW) || forms.includes(INT4_G64))) continue;
+    // The C engine's own rule: without a stamp, one byte per weight is int8-row.
+    if (other.name === 'fp8-e4m3-b128' && forms.includes(INT8_ROW)) continue;
+    forms.push(other);
+  }
+  return forms;
+}
+
+export interface SidecarMatrix {
+  readonly encoding: string;
+  readonly layout: Layout;
+  /** Weights, then scales: the inputs of the packer named like the encoding. */
+  readonly ranges: readonly Extent[];
+}
+
+export function extentOf(tensor: TensorInfo): Extent {
+  return { file: tensor.file, offset: tensor.offset, bytes: tensor.bytes };
+}
+
+/** The float32 tensor `name` of exactly `count` elements (any shape); `of` is the tensor it belongs to. */
+export function requireScales(checkpoint: Checkpoint, of: TensorInfo, name: string, count: number | null): TensorInfo {
+  const scales = checkpoint.tensors.get(name);
+  if (scales === undefined) {
+    throw missing(checkpoint, name, `the F32 scales of ${of.dtype} tensor "${of.name}"`);
+  }
+  if (scales.dtype !== 'F32') {
+    const what = `holds scales as ${scales.dtype}, expected F32`;
+    throw refuse(checkpoint, scales, 'TENSOR_WRONG_DTYPE', what, { expected: 'F32', got: scales.dtype });
+  }
+  if (count !== null && scales.bytes !== count * 4) {
+    const what = `holds ${scales.bytes / 4} scales, expected ${count}`;
+    throw refuse(checkpoint, scales, 'SCALES_WRONG_COUNT', what, { expected: count, got: scales.bytes / 4 });
+  }
+  return scales;
+}
+
+/** Finds out how a U8 or I8 tensor with scales holds the matrix [rows, columns]. */
+export function resolveSidecar(
+  checkpoint: Checkpoint,
+  weight: TensorInfo,
+  rows: number,
+  columns: number,
+): SidecarMatrix {
+  const scales = requireScales(checkpoint, weight, `${weight.name}.qs`, null);
+  const count = scales.bytes / 4;
+  const got = `${weight.bytes} bytes with ${count} scales`;
+  if (weight.shape.length > 1 && weight.shape[0] !== rows) {
+    const what = `has ${weight.shape[0]} rows (shape [${weight.shape.join(', ')}]), expected ${rows}`;
+    throw refuse(checkpoint, weight, 'TENSOR_WRONG_SHAPE', what, { expected: rows, got: weight.shape });
+  }
+  const forms = formsThatFit(rows, columns, weight.bytes, count).filter(
+    form => weight.dtype === 'U8' || form === INT8_ROW,
+  );
+  if (forms.length === 0) {
+    const needs = [INT8_ROW, INT4_ROW, INT4_G64]
+      .map(form => `${form.name} ${form.weightBytes(rows, columns)} with ${form.scales(rows, columns)}`)
+      .join(', ');
+    const what = `has ${got} as ${weight.dtype}, which is no known encoding of [${rows}, ${columns}] (${needs})`;
+    throw refuse(checkpoint, weight, 'ENCODING_UNKNOWN', what, { expected: needs, got });
+  }
+  const [form] = forms;
+  if (forms.length > 1) {
+    const names = forms.map(each => each.name).join(' or ');
+    const what = `has ${got}: for [${rows}, ${columns}] that is ${names}, and the file does not say which`;
+    throw refuse(checkpoint, weight, 'ENCODING_AMBIGUOUS', what, {
+      got: names,
+      hint: 'use the BF16 files of this model, or another quantisation of it',
+    });
+  }
+  if (form.layout === null) throw unsupported(checkpoint, weight, form.name);
+  return { encoding: form.name, layout: form.layout, ranges: [extentOf(weight), extentOf(scales)] };
+}
