@@ -17,6 +17,9 @@ import { type EvictionPolicy, LruPolicy } from './policy.ts';
 /** A blocked wait looks at the cancellation flag this often. */
 const WAIT_SLICE_MS = 100;
 
+/** Tickets that reads ahead leave to demands. */
+const RESERVED_TICKETS = 64;
+
 const FREE = 0;
 const LOADING = 1;
 const READY = 2;
@@ -142,7 +145,10 @@ export class ExpertStore {
     this.#requestMissing();
   }
 
-  /** Fills `ready` with positions that can be computed now and returns how many; 0 when the lease is served. */
+  /**
+   * Fills `ready` with positions that can be computed now and returns how many; 0 when the lease is served. All of them
+   * must be released before the next call.
+   */
   next(): number {
     if (this.#outstanding === 0) return 0;
     for (;;) {
@@ -156,6 +162,7 @@ export class ExpertStore {
         this.#outstanding -= found;
         return found;
       }
+      this.#requestMissing();
       this.#wait();
     }
   }
@@ -202,6 +209,7 @@ export class ExpertStore {
     for (let record = first; record < first + this.experts; record++) {
       if (this.#slotOf[record] >= 0) continue;
       // a slot of the coming layer, or one being read, is worth more than the expert it would make room for
+      if (this.#source.pool.freeTickets <= RESERVED_TICKETS) return;
       const slot = this.#takeSlot(s => this.#recordIn[s] < first || this.#recordIn[s] >= first + this.experts);
       if (slot < 0) return;
       this.#load(record, slot, true);
@@ -209,24 +217,21 @@ export class ExpertStore {
     }
   }
 
-  /** Cancels or abandons reads ahead that were not used (counted as wasted) and waits for reads in flight. */
+  /** Ends a request: drops queued reads ahead, waits for reads in flight, and counts unused reads ahead as wasted. */
   settle(): void {
+    const { pool } = this.#source;
     for (let slot = 0; slot < this.slotCount; slot++) {
-      if (this.#state[slot] === LOADING && this.#ahead[slot]) this.#source.pool.cancel(this.#ticket[slot]);
-    }
-    for (let slot = 0; slot < this.slotCount; slot++) {
+      if (this.#state[slot] === LOADING && this.#ahead[slot] && pool.cancel(this.#ticket[slot])) this.#empty(slot);
       while (this.#state[slot] === LOADING) {
         try {
           this.#poll(slot);
         } catch {
           // the request that needed it has already failed, or nobody needs it any more
         }
-        if (this.#state[slot] === LOADING) this.#source.pool.waitAny(WAIT_SLICE_MS);
+        if (this.#state[slot] === LOADING) pool.waitAny(WAIT_SLICE_MS);
       }
-      if (this.#ahead[slot] && this.#state[slot] === READY) {
-        this.#ahead[slot] = 0;
-        this.counters.wasted++;
-      }
+      if (this.#ahead[slot]) this.counters.wasted++;
+      this.#ahead[slot] = 0;
     }
   }
 
@@ -239,7 +244,7 @@ export class ExpertStore {
         this.#nextMissing++;
         continue;
       }
-      const slot = this.#takeSlot(() => true);
+      const slot = this.#source.pool.freeTickets > 0 ? this.#takeSlot(() => true) : -1;
       if (slot < 0) return;
       this.counters.misses++;
       this.#inUse[slot] = 1;
@@ -258,12 +263,11 @@ export class ExpertStore {
       taken = slot;
       return true;
     });
-    if (taken >= 0) this.#evict(taken);
+    if (taken >= 0 && this.#state[taken] !== FREE) this.#empty(taken);
     return taken;
   }
 
-  #evict(slot: number): void {
-    if (this.#state[slot] === FREE) return;
+  #empty(slot: number): void {
     this.#slotOf[this.#recordIn[slot]] = -1;
     this.#recordIn[slot] = -1;
     this.#state[slot] = FREE;
@@ -287,26 +291,15 @@ export class ExpertStore {
     const { pool } = this.#source;
     const state = pool.state(this.#ticket[slot]);
     if (state === 'queued' || state === 'running') return;
-    const ticket = this.#ticket[slot];
-    this.#ticket[slot] = -1;
     try {
-      const { bytes, serviceUs } = pool.finish(ticket);
+      const { bytes, serviceUs } = pool.finish(this.#ticket[slot]);
       this.counters.bytesRead += bytes;
       this.counters.serviceUs += serviceUs;
-      this.#state[slot] = state === 'cancelled' ? this.#forget(slot) : READY;
+      this.#state[slot] = READY;
     } catch (error) {
-      this.#forget(slot);
+      this.#empty(slot);
       throw error;
     }
-  }
-
-  #forget(slot: number): typeof FREE {
-    this.#slotOf[this.#recordIn[slot]] = -1;
-    this.#recordIn[slot] = -1;
-    this.#state[slot] = FREE;
-    if (this.#ahead[slot]) this.counters.wasted++;
-    this.#ahead[slot] = 0;
-    return FREE;
   }
 
   #wait(): void {

@@ -7,7 +7,8 @@ import type { Tensor } from '../compute/arenas.ts';
 import type { Compute } from '../compute/compute.ts';
 import type { ExpertStore } from '../experts/store.ts';
 import type { Batch } from '../layers/batch.ts';
-import type { WeightPlacer } from './weights.ts';
+import type { ExpertNames } from '../quant/resolve.ts';
+import type { Weights } from './weights.ts';
 
 /** The numbers that plans, reports and checks need; the same for every family. */
 export interface ModelShape {
@@ -37,24 +38,9 @@ export interface DenseTensor {
   readonly columns: number;
 }
 
-/** The names under which one routed expert may be stored. */
-export interface ExpertTensors {
-  readonly layer: number;
-  readonly expert: number;
-  /** Separate matrices: gate and up [width, hidden], down [hidden, width]. */
-  readonly gate: string;
-  readonly up: string;
-  readonly down: string;
-  /** One record of our container. */
-  readonly record: string;
-  /** One flat int8 tensor of the C engine and its scales. */
-  readonly merged: string;
-  readonly mergedScales: string;
-}
-
 export interface TensorTable {
   readonly dense: readonly DenseTensor[];
-  readonly experts: readonly ExpertTensors[];
+  readonly experts: readonly ExpertNames[];
   readonly hiddenSize: number;
   readonly expertWidth: number;
   /** Tensors that published files contain and no forward pass needs. */
@@ -79,7 +65,7 @@ export interface Model {
 /** Everything a family needs to build its forward pass; nothing here touches memory yet. */
 export interface BuildContext {
   readonly compute: Compute;
-  readonly weights: WeightPlacer;
+  readonly weights: Weights;
   readonly experts: ExpertStore;
   /** Most rows of one forward pass. */
   readonly maxRows: number;

@@ -1,0 +1,39 @@
+/** Building blocks of family config schemas, and one way to report what is wrong in a config.json. */
+
+import { z } from 'zod';
+import { ConfigError } from '../common/errors.ts';
+
+/** A positive integer with a sanity limit, so that a hostile config cannot ask for absurd allocations. */
+export const count = (max: number) => z.number().int().min(1).max(max);
+
+export const positive = z.number().positive().finite();
+
+/** One id, several, or none -> a list. */
+export const eosField = z
+  .union([z.number().int().min(0), z.array(z.number().int().min(0)).max(64), z.null()])
+  .optional()
+  .transform(value => (value === undefined || value === null ? [] : Array.isArray(value) ? value : [value]));
+
+/**
+ * Parses the known fields of config.json (unknown ones are left alone) and checks relations between them.
+ * Throws ConfigError BAD_CONFIG naming the path of the first wrong field and counting the others.
+ */
+export function parseFields<S extends z.ZodType>(
+  modelType: string,
+  schema: S,
+  raw: Readonly<Record<string, unknown>>,
+  relate: (config: z.output<S>, issue: (path: string, message: string) => void) => void,
+): z.output<S> {
+  const problems: { path: string; message: string }[] = [];
+  const result = schema.safeParse(raw);
+  if (result.success) relate(result.data, (path, message) => problems.push({ path, message }));
+  else for (const { path, message } of result.error.issues) problems.push({ path: path.join('.'), message });
+  if (problems.length === 0) return result.data as z.output<S>;
+  const [{ path, message }] = problems;
+  const more = problems.length > 1 ? ` (and ${problems.length - 1} more)` : '';
+  const got = path in raw ? `, got ${JSON.stringify(raw[path])?.slice(0, 80)}` : ', it is missing';
+  throw new ConfigError('BAD_CONFIG', `config.json: ${path}: ${message}${got}${more}`, {
+    hint: `compare with the config.json of a published ${modelType} model`,
+    details: { path, problems },
+  });
+}

@@ -1,0 +1,21 @@
+/** The families that can be run, by `model_type`. */
+
+import { ConfigError } from '../common/errors.ts';
+import type { Family } from './family.ts';
+import { olmoe } from './olmoe.ts';
+
+const FAMILIES: readonly Family<never>[] = [olmoe as Family<never>];
+
+export const modelTypes: readonly string[] = FAMILIES.map(family => family.modelType);
+
+/** The family of a config.json; throws ConfigError UNKNOWN_MODEL_TYPE with the list of known ones. */
+export function familyOf(config: Readonly<Record<string, unknown>>): Family {
+  const type = config.model_type;
+  const family = FAMILIES.find(candidate => candidate.modelType === type);
+  if (family) return family as unknown as Family;
+  const what = type === undefined ? 'has no model_type' : `has model_type ${JSON.stringify(type)?.slice(0, 80)}`;
+  throw new ConfigError('UNKNOWN_MODEL_TYPE', `config.json ${what}; known: ${modelTypes.join(', ')}`, {
+    hint: 'use a model of a known family',
+    details: { path: 'model_type', known: modelTypes },
+  });
+}
