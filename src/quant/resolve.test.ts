@@ -1,9 +1,8 @@
 import fs from 'node:fs';
 import { describe, expect, test } from 'vitest';
-import { ModelFileError } from '../common/errors.ts';
+import { fake, refusal } from '../../test/support/fake-checkpoint.ts';
 import { openCheckpoint } from '../formats/checkpoint.ts';
-import type { Checkpoint, ContainerIndex, Dtype, TensorInfo } from '../formats/checkpoint-types.ts';
-import { DTYPE_BITS } from '../formats/safetensors.ts';
+import type { Checkpoint } from '../formats/checkpoint-types.ts';
 import { decodeRow } from './decode.ts';
 import { layoutBytes } from './layouts.ts';
 import { PACKERS } from './pack.ts';
