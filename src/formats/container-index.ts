@@ -62,6 +62,10 @@ export function parseContainerIndex(json: Record<string, unknown>, path: string)
     experts: new Map(Object.entries(experts)),
     sha256: new Map(Object.entries(sha256)),
   };
+  for (const table of ['matrices', 'experts', 'sha256'] as const) {
+    // zod leaves out the one key that plain objects treat specially; nothing may vanish unsaid.
+    if (Object.hasOwn(json[table] as object, '__proto__')) throw bad(path, `${table} names "__proto__"`);
+  }
   for (const [name, { parts }] of index.experts) {
     const ascending = parts.every((part, i) => i === 0 || part.offset > parts[i - 1].offset);
     if (!ascending) throw bad(path, `parts of ${quote(name)} are not in ascending order of offset`, name);

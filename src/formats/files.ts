@@ -33,7 +33,10 @@ export function withFile<T>(path: string, use: (fd: number, stat: fs.Stats) => T
   let fd: number;
   try {
     if (!fs.statSync(path).isFile()) {
-      throw new ModelFileError('NOT_A_FILE', `${path} is not a regular file`, { details: { file: path } });
+      throw new ModelFileError('NOT_A_FILE', `${path} is not a regular file`, {
+        hint: 'put the real file, or a link to it, in its place',
+        details: { file: path },
+      });
     }
     fd = fs.openSync(path, 'r');
   } catch (error) {

@@ -32,7 +32,13 @@ export function chooseShards(directory: string): ShardChoice {
   const shards = weightMap ? [...new Set(weightMap.values())].sort() : shardsWithoutIndex(directory, names);
   if (shards.length === 0) throw noWeights(directory, names);
   if (shards.length > MAX_SHARDS) {
-    throw new ModelFileError('TOO_MANY_SHARDS', `${directory} has ${shards.length} shards; the limit is ${MAX_SHARDS}`);
+    throw new ModelFileError(
+      'TOO_MANY_SHARDS',
+      `${directory} has ${shards.length} shards; the limit is ${MAX_SHARDS}`,
+      {
+        hint: 'keep one model per directory',
+      },
+    );
   }
   const present = new Set(names);
   requireShards(
