@@ -45,6 +45,8 @@ export class Sampler {
   /** How often each token occurs; all zero between calls. */
   readonly #counts: Uint32Array;
   readonly #topIds: Int32Array;
+  /** Sum of the weights of the last #weigh. */
+  #total = 0;
   readonly #result: SampledToken = { id: 0, logprobs: undefined };
 
   /**
@@ -165,19 +167,18 @@ export class Sampler {
     return this.#draw(minP, candidates - 1, kept, -1);
   }
 
-  #total = 0;
-
   /** Weights of all tokens; those above zero become candidates in #heap, in order of id. Returns how many. */
   #weigh(logits: Float32Array, largest: number, temperature: number): number {
     let candidates = 0;
-    this.#total = 0;
+    let total = 0;
     for (let id = 0; id < this.#vocabSize; id++) {
       const weight = exp32(f((logits[id] - largest) / temperature));
       this.#weights[id] = weight;
       if (weight === 0) continue;
       this.#heap[candidates++] = id;
-      this.#total += weight;
+      total += weight;
     }
+    this.#total = total;
     return candidates;
   }
 

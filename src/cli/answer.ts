@@ -1,0 +1,50 @@
+/** One generation from request to end, with the text handed on as it comes. */
+
+import { InternalError } from '../common/errors.ts';
+import type { Engine, GenerateEvent, GenerateRequest } from '../engine/api.ts';
+import type { Progress } from './progress.ts';
+
+export type StartEvent = Extract<GenerateEvent, { type: 'start' }>;
+export type EndEvent = Extract<GenerateEvent, { type: 'end' }>;
+
+export interface Answer {
+  readonly start: StartEvent;
+  readonly end: EndEvent;
+}
+
+export interface AnswerSink {
+  onText: (text: string) => void;
+  progress: Progress | null;
+}
+
+export async function streamAnswer(
+  engine: Engine,
+  request: GenerateRequest,
+  signal: AbortSignal,
+  { onText, progress }: AnswerSink,
+): Promise<Answer> {
+  let start: StartEvent | undefined;
+  let end: EndEvent | undefined;
+  let shownChars = 0;
+  try {
+    for await (const event of engine.generate(request, signal)) {
+      if (event.type === 'start') start = event;
+      else if (event.type === 'prefill') progress?.update('prefill', event.done, event.total, n => `${n} tokens`);
+      else {
+        progress?.clear();
+        if (event.type === 'end') {
+          end = event;
+          // Text that was held back as a possible stop string, or as the start of a character.
+          onText(event.text.slice(shownChars));
+        } else {
+          shownChars += event.text.length;
+          onText(event.text);
+        }
+      }
+    }
+  } finally {
+    progress?.clear();
+  }
+  if (!start || !end) throw new InternalError('NO_END', 'the engine ended an answer without saying so');
+  return { start, end };
+}

@@ -1,0 +1,60 @@
+/** coli run: one prompt, one answer. */
+
+import { UsageError } from '../../common/errors.ts';
+import type { Prompt } from '../../engine/api.ts';
+import { streamAnswer } from '../answer.ts';
+import { EXIT_INTERRUPTED, Interrupts } from '../interrupts.ts';
+import { openModel } from '../model.ts';
+import { type EngineFlags, generateOptions, type SamplingFlags } from '../options.ts';
+import { note, outputClosed, writeAnswer, writeJson } from '../output.ts';
+import { Progress } from '../progress.ts';
+import { readPrompt } from '../prompt-input.ts';
+import { answerFooter, answerJson } from '../report.ts';
+
+export interface RunFlags extends EngineFlags, SamplingFlags {
+  raw?: boolean;
+  json?: boolean;
+  quiet?: boolean;
+}
+
+export async function run(words: readonly string[], flags: RunFlags): Promise<number> {
+  const interrupts = new Interrupts();
+  interrupts.listen();
+  const prompt = await promptOf(words, flags);
+  const quiet = flags.quiet === true || flags.json === true;
+  const engine = await openModel(flags, quiet);
+  try {
+    const request = { prompt, ...generateOptions(flags) };
+    let lastChar = '\n';
+    const onText = (text: string) => {
+      if (text !== '') lastChar = text.slice(-1);
+      if (!flags.json) writeAnswer(text);
+    };
+    const answer = await interrupts.during(signal =>
+      streamAnswer(engine, request, AbortSignal.any([signal, outputClosed]), {
+        onText,
+        progress: quiet ? null : new Progress(),
+      }),
+    );
+    if (flags.json) writeJson(answerJson(engine.info.directory, answer));
+    else {
+      if (lastChar !== '\n') writeAnswer('\n');
+      note(`[${answerFooter(answer)}, seed ${answer.start.sampling.seed}]`, quiet || outputClosed.aborted);
+    }
+    return answer.end.finishReason === 'cancelled' && !outputClosed.aborted ? EXIT_INTERRUPTED : 0;
+  } finally {
+    await engine.close();
+  }
+}
+
+async function promptOf(words: readonly string[], flags: RunFlags): Promise<Prompt> {
+  if (flags.raw && flags.system !== undefined) {
+    throw new UsageError('BAD_FLAG', '--raw continues the text as it is, so it cannot have a --system message', {
+      hint: 'leave one of the two out',
+    });
+  }
+  const text = await readPrompt(words, flags.raw === true);
+  if (flags.raw) return { text };
+  const system = flags.system === undefined ? [] : [{ role: 'system', content: flags.system }];
+  return { messages: [...system, { role: 'user', content: text }] };
+}

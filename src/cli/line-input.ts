@@ -1,0 +1,95 @@
+/** The user's side of a chat: a line editor on a terminal, plain lines from a pipe or file. */
+
+import readline from 'node:readline';
+import { isTerminal } from './terminal.ts';
+
+/** Terminals that understand these mark pasted text, so that its line breaks do not each send a message. */
+const BRACKETED_PASTE_ON = '\x1b[?2004h';
+const BRACKETED_PASTE_OFF = '\x1b[?2004l';
+const PROMPT = '> ';
+
+export interface LineInput {
+  /** True when a person types; false for a pipe or file, where every line is one message. */
+  readonly interactive: boolean;
+  /** The next message, or null at the end of the input. */
+  next(): Promise<string | null>;
+  /** Ctrl-C at the prompt: drops what was typed; false when there was nothing. */
+  dropTyped(): boolean;
+  close(): void;
+}
+
+export function openLineInput(
+  input: NodeJS.ReadStream,
+  output: NodeJS.WriteStream,
+  onInterrupt: () => void,
+): LineInput {
+  const interactive = isTerminal(input) && isTerminal(output);
+  const editor = readline.createInterface({ input, output, terminal: interactive, prompt: PROMPT, historySize: 500 });
+  const waiting: ((message: string | null) => void)[] = [];
+  const queue: (string | null)[] = [];
+  let pasting = false;
+  /** Lines of a paste that the message begins with. */
+  let pasted: string[] = [];
+
+  const deliver = (message: string | null) => {
+    const taker = waiting.shift();
+    if (taker) taker(message);
+    else queue.push(message);
+  };
+  const onKey = (_: string | undefined, key: { name?: string } | undefined) => {
+    if (key?.name === 'paste-start') pasting = true;
+    if (key?.name === 'paste-end') pasting = false;
+  };
+  editor.on('line', line => {
+    pasted.push(line);
+    if (pasting) return;
+    const message = pasted.join('\n');
+    if (pasted.length > 1) joinHistory(editor, pasted.length, message);
+    pasted = [];
+    deliver(message);
+  });
+  editor.on('close', () => {
+    if (pasted.length > 0) deliver(pasted.join('\n'));
+    deliver(null);
+  });
+  editor.on('SIGINT', onInterrupt);
+  if (interactive) {
+    // Before the editor's own listener, so that a line break inside a paste is seen as one.
+    input.prependListener('keypress', onKey);
+    output.write(BRACKETED_PASTE_ON);
+  }
+
+  return {
+    interactive,
+    next() {
+      if (queue.length > 0) return Promise.resolve(queue.shift() as string | null);
+      if (interactive) editor.prompt();
+      return new Promise(resolve => waiting.push(resolve));
+    },
+    dropTyped() {
+      const typed = editor.line !== '' || pasted.length > 0;
+      pasted = [];
+      output.write('\n');
+      if (editor.line !== '') {
+        editor.write(null, { ctrl: true, name: 'e' });
+        editor.write(null, { ctrl: true, name: 'u' });
+      }
+      editor.prompt();
+      return typed;
+    },
+    close() {
+      if (interactive) {
+        input.off('keypress', onKey);
+        output.write(BRACKETED_PASTE_OFF);
+      }
+      editor.close();
+    },
+  };
+}
+
+/** The editor remembers each pasted line by itself; the arrow key should bring the message back whole. */
+function joinHistory(editor: readline.Interface, lines: number, message: string): void {
+  const history = (editor as unknown as { history?: string[] }).history;
+  if (!history) return;
+  history.splice(0, Math.min(lines, history.length), message.replaceAll('\n', ' '));
+}

@@ -1,0 +1,23 @@
+/** Entry of the command line: one command, one exit code. 0 ok, 1 error, 2 usage, 130 interrupted. */
+
+import { UsageError } from '../common/errors.ts';
+import { flushOutput, guardOutput, reportError } from './output.ts';
+import { runProgram } from './program.ts';
+
+/** Runs the command and ends the process with its exit code. */
+export async function main(args: readonly string[]): Promise<never> {
+  guardOutput();
+  const end = args.indexOf('--');
+  const json = (end < 0 ? args : args.slice(0, end)).includes('--json');
+  let code: number;
+  try {
+    code = await runProgram(args);
+    await flushOutput();
+  } catch (error) {
+    reportError(error, json);
+    code = error instanceof UsageError ? 2 : 1;
+    await flushOutput().catch(() => {});
+  }
+  // Explicit, so that nothing left behind (a worker, standard input) can keep a finished command alive.
+  process.exit(code);
+}

@@ -1,0 +1,45 @@
+/** Which model a command uses, and how it is opened. */
+
+import { existsSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { UsageError } from '../common/errors.ts';
+import { formatBytes } from '../common/units.ts';
+import type { Engine } from '../engine/api.ts';
+import { type EngineFlags, engineOptions } from './options.ts';
+import { note } from './output.ts';
+import { Progress } from './progress.ts';
+
+/** Two levels up both from src/cli and from dist/cli. */
+const PACKAGE_ROOT = fileURLToPath(new URL('../../', import.meta.url));
+const BUNDLED_MODEL = path.join(PACKAGE_ROOT, 'models', 'nano');
+
+export function packageVersion(): string {
+  return JSON.parse(readFileSync(path.join(PACKAGE_ROOT, 'package.json'), 'utf8')).version;
+}
+
+/** The directory of --model or COLI_MODEL, else the bundled model, which one line on stderr says. */
+export function modelDirectory(flags: EngineFlags, quiet: boolean): string {
+  if (flags.model) return flags.model;
+  const howToChoose = 'give a model directory with --model or COLI_MODEL';
+  if (!existsSync(BUNDLED_MODEL)) {
+    throw new UsageError('NO_MODEL', `no --model given, and the bundled model is not at ${BUNDLED_MODEL}`, {
+      hint: howToChoose,
+    });
+  }
+  note(`No --model given: using the bundled models/nano, a tiny model for trying things out.`, quiet);
+  return BUNDLED_MODEL;
+}
+
+/** Opens the engine with what the flags say; loading and what it decided are told on stderr. */
+export async function openModel(flags: EngineFlags, quiet: boolean): Promise<Engine> {
+  const options = engineOptions(flags, modelDirectory(flags, quiet));
+  const { openEngine } = await import('../engine/engine.ts');
+  const progress = new Progress();
+  const engine = await openEngine(options, ({ phase, doneBytes, totalBytes }) => {
+    if (!quiet) progress.update(`${phase}:`, doneBytes, totalBytes, formatBytes);
+  }).finally(() => progress.clear());
+  for (const line of engine.info.notes) note(line, quiet);
+  if (engine.info.kernelNote) note(engine.info.kernelNote, quiet);
+  return engine;
+}

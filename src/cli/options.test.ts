@@ -1,0 +1,113 @@
+import { Command } from 'commander';
+import { describe, expect, test } from 'vitest';
+import { addEngineFlags, addSamplingFlags, engineOptions, generateOptions } from './options.ts';
+import { buildProgram } from './program.ts';
+
+function parse(...args: string[]) {
+  const command = addSamplingFlags(
+    addEngineFlags(new Command('x').exitOverride().configureOutput({ writeErr: () => {} })),
+  );
+  command.parse(args, { from: 'user' });
+  return command.opts();
+}
+
+test('every flag of run reaches the engine', () => {
+  const flags = parse(
+    ...'--model m --ram 400M --threads 2 --ctx 300 --kernels wasm --expert-slots 8 --activations exact --verify'.split(
+      ' ',
+    ),
+    ...'--max-tokens 0 --temperature 0.5 --top-p .9 --top-k 40 --min-p 0.1 --seed 9007199254740991'.split(' '),
+    ...'--repetition-penalty 1.1 --presence-penalty -1 --frequency-penalty 1e-1 --ignore-eos'.split(' '),
+    '--stop',
+    'a',
+    '--stop',
+    'b c',
+  );
+  expect(engineOptions(flags, 'm')).toEqual({
+    model: 'm',
+    ram: 400 * 1024 ** 2,
+    threads: 2,
+    context: 300,
+    kernels: 'wasm',
+    expertSlots: 8,
+    activations: 'exact',
+    verify: true,
+  });
+  expect(generateOptions(flags)).toEqual({
+    maxTokens: 0,
+    temperature: 0.5,
+    topP: 0.9,
+    topK: 40,
+    minP: 0.1,
+    seed: 9007199254740991,
+    repetitionPenalty: 1.1,
+    presencePenalty: -1,
+    frequencyPenalty: 0.1,
+    stop: ['a', 'b c'],
+    ignoreEos: true,
+  });
+});
+
+test('sizes are powers of 1024, and auto is a word', () => {
+  expect(parse('--ram', '24G').ram).toBe(24 * 1024 ** 3);
+  expect(parse('--ram', 'auto').ram).toBe('auto');
+  expect(parse().ram).toBeUndefined();
+});
+
+describe('a wrong value names its flag', () => {
+  test.each([
+    ['--temperature', 'hot'],
+    ['--temperature', '-1'],
+    ['--temperature', ''],
+    ['--temperature', 'NaN'],
+    ['--temperature', '0x1'],
+    ['--temperature', 'Infinity'],
+    ['--top-p', '0'],
+    ['--top-k', '1.5'],
+    ['--top-k', '-1'],
+    ['--min-p', '2'],
+    ['--seed', '9007199254740992'],
+    ['--max-tokens', '-1'],
+    ['--threads', '0'],
+    ['--ctx', '4k'],
+    ['--expert-slots', 'all'],
+  ])('%s %j', (flag, value) => {
+    const error = expect.objectContaining({
+      name: 'UsageError',
+      code: 'BAD_FLAG',
+      message: expect.stringContaining(flag),
+    });
+    expect(() => parse(flag, value)).toThrow(error);
+  });
+
+  test('--ram 12X', () => {
+    expect(() => parse('--ram', '12X')).toThrow(expect.objectContaining({ code: 'BAD_SIZE' }));
+  });
+});
+
+test('every command has the flags that it is documented with', () => {
+  const engine = ['--model', '--ram', '--threads', '--ctx', '--kernels', '--expert-slots', '--activations', '--verify'];
+  const sampling = [
+    '--max-tokens',
+    '--temperature',
+    '--top-p',
+    '--top-k',
+    '--min-p',
+    '--seed',
+    '--stop',
+    '--system',
+    '--ignore-eos',
+  ];
+  const program = buildProgram(() => {});
+  const flagsOf = (...names: string[]) => {
+    let command: Command | undefined = program;
+    for (const name of names) command = command?.commands.find(c => c.name() === name);
+    return command?.options.map(option => option.long);
+  };
+  expect(flagsOf('run')).toEqual(expect.arrayContaining([...engine, ...sampling, '--raw', '--json', '--quiet']));
+  expect(flagsOf('chat')).toEqual(expect.arrayContaining([...engine, ...sampling]));
+  expect(flagsOf('info')).toEqual(expect.arrayContaining([...engine, '--json']));
+  expect(flagsOf('eval', 'oracle')).toEqual(expect.arrayContaining([...engine, '--json']));
+  expect(flagsOf('eval', 'ppl')).toEqual(expect.arrayContaining([...engine, '--json', '--text']));
+  expect(flagsOf('convert')).toEqual(expect.arrayContaining(['--experts', '--dense', '--dry-run']));
+});

@@ -1,0 +1,182 @@
+/** Every flag that commands share, in one table: name, help, parser. */
+
+import { type Command, Option } from 'commander';
+import { UsageError } from '../common/errors.ts';
+import { parseSize } from '../common/units.ts';
+import type { Activations, EngineOptions, GenerateRequest, KernelChoice } from '../engine/api.ts';
+import { SAMPLING_RULES, type SamplingField } from '../engine/sampling-options.ts';
+
+interface FlagRow {
+  readonly flags: string;
+  readonly help: string;
+  readonly env?: string;
+  readonly choices?: readonly string[];
+  /** Text to value; `previous` is what earlier occurrences of the flag gave. */
+  readonly parse?: (text: string, previous: unknown) => unknown;
+}
+
+const wholeFrom1 = (flag: string) => (text: string) => {
+  const value = /^\d+$/.test(text) ? Number(text) : Number.NaN;
+  if (Number.isSafeInteger(value) && value >= 1) return value;
+  throw new UsageError('BAD_FLAG', `${flag} must be a whole number from 1 up, not "${text}"`, {
+    hint: `write ${flag} 4, for example`,
+  });
+};
+
+const sampling = (field: SamplingField) => (text: string) => {
+  const { name, accepts, range } = SAMPLING_RULES[field];
+  const value = /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(text) ? Number(text) : Number.NaN;
+  if (accepts(value)) return value;
+  const flag = `--${name.replaceAll('_', '-')}`;
+  throw new UsageError('BAD_FLAG', `${flag} must be ${range}, not "${text}"`, {
+    hint: `leave ${flag} out for the default`,
+  });
+};
+
+const ENGINE_FLAGS: readonly FlagRow[] = [
+  { flags: '--model <dir>', help: 'model directory; without it the bundled models/nano', env: 'COLI_MODEL' },
+  {
+    flags: '--ram <size>',
+    help: 'ceiling for the whole process, like 400M or 24G (powers of 1024), or auto (default)',
+    parse: text => (text === 'auto' ? 'auto' : parseSize(text)),
+  },
+  { flags: '--threads <n>', help: 'compute threads (default: physical cores)', parse: wholeFrom1('--threads') },
+  {
+    flags: '--ctx <tokens>',
+    help: "context length (default: the model's maximum, at most 4096)",
+    parse: wholeFrom1('--ctx'),
+  },
+  {
+    flags: '--kernels <name>',
+    help: 'implementation of the arithmetic',
+    choices: ['auto', 'reference', 'wasm', 'wasm-baseline', 'wasm-relaxed'],
+  },
+  {
+    flags: '--expert-slots <n>',
+    help: 'experts kept in memory, over all layers (default: as many as --ram holds)',
+    parse: wholeFrom1('--expert-slots'),
+  },
+  {
+    flags: '--activations <kind>',
+    help: 'int8 is fast; exact is float32, slow, for comparisons',
+    choices: ['exact', 'int8'],
+  },
+  { flags: '--verify', help: "check each expert's hash when it is first read" },
+];
+
+const SAMPLING_FLAGS: readonly FlagRow[] = [
+  {
+    flags: '--max-tokens <n>',
+    help: 'most tokens to generate (default: generation_config.json, else the rest of the context)',
+    parse: sampling('maxTokens'),
+  },
+  {
+    flags: '--temperature <x>',
+    help: '0 is greedy (default: generation_config.json, else 1)',
+    parse: sampling('temperature'),
+  },
+  { flags: '--top-p <x>', help: 'keep the most likely tokens that reach this probability', parse: sampling('topP') },
+  { flags: '--top-k <n>', help: 'keep this many most likely tokens; 0 is no limit', parse: sampling('topK') },
+  {
+    flags: '--min-p <x>',
+    help: 'keep tokens at least this likely, relative to the likeliest',
+    parse: sampling('minP'),
+  },
+  { flags: '--seed <n>', help: 'same seed, same text (default: a random one, reported)', parse: sampling('seed') },
+  {
+    flags: '--repetition-penalty <x>',
+    help: 'above 1 makes tokens of prompt and answer less likely',
+    parse: sampling('repetitionPenalty'),
+  },
+  {
+    flags: '--presence-penalty <x>',
+    help: 'subtracted once from the logit of each token of the answer',
+    parse: sampling('presencePenalty'),
+  },
+  {
+    flags: '--frequency-penalty <x>',
+    help: 'subtracted from the logit for each time the answer has the token',
+    parse: sampling('frequencyPenalty'),
+  },
+  {
+    flags: '--stop <text>',
+    help: 'end the answer before this text; may be repeated',
+    parse: (text, previous) => [...((previous as string[] | undefined) ?? []), text],
+  },
+  { flags: '--ignore-eos', help: "go on after the model's own end" },
+  { flags: '--system <text>', help: 'system message' },
+];
+
+export interface EngineFlags {
+  model?: string;
+  ram?: number | 'auto';
+  threads?: number;
+  ctx?: number;
+  kernels?: KernelChoice;
+  expertSlots?: number;
+  activations?: Activations;
+  verify?: boolean;
+}
+
+export interface SamplingFlags {
+  maxTokens?: number;
+  temperature?: number;
+  topP?: number;
+  topK?: number;
+  minP?: number;
+  seed?: number;
+  repetitionPenalty?: number;
+  presencePenalty?: number;
+  frequencyPenalty?: number;
+  stop?: string[];
+  ignoreEos?: boolean;
+  system?: string;
+}
+
+export function addEngineFlags(command: Command): Command {
+  return addFlags(command, ENGINE_FLAGS);
+}
+
+export function addSamplingFlags(command: Command): Command {
+  return addFlags(command, SAMPLING_FLAGS);
+}
+
+function addFlags(command: Command, rows: readonly FlagRow[]): Command {
+  for (const row of rows) {
+    const option = new Option(row.flags, row.help);
+    if (row.env) option.env(row.env);
+    if (row.choices) option.choices(row.choices);
+    if (row.parse) option.argParser(row.parse);
+    command.addOption(option);
+  }
+  return command;
+}
+
+export function engineOptions(flags: EngineFlags, model: string): EngineOptions {
+  return {
+    model,
+    ram: flags.ram,
+    threads: flags.threads,
+    context: flags.ctx,
+    kernels: flags.kernels,
+    expertSlots: flags.expertSlots,
+    activations: flags.activations,
+    verify: flags.verify,
+  };
+}
+
+export function generateOptions(flags: SamplingFlags): Omit<GenerateRequest, 'prompt'> {
+  return {
+    maxTokens: flags.maxTokens,
+    temperature: flags.temperature,
+    topP: flags.topP,
+    topK: flags.topK,
+    minP: flags.minP,
+    seed: flags.seed,
+    repetitionPenalty: flags.repetitionPenalty,
+    presencePenalty: flags.presencePenalty,
+    frequencyPenalty: flags.frequencyPenalty,
+    stop: flags.stop,
+    ignoreEos: flags.ignoreEos,
+  };
+}

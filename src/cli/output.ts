@@ -1,0 +1,69 @@
+/** The process's two output streams: answers and JSON on stdout, everything else on stderr. */
+
+import { ColiError, errorToWire, StorageError } from '../common/errors.ts';
+import { escapeControls, isTerminal, stripControls } from './terminal.ts';
+
+const closed = new AbortController();
+let writeError: Error | undefined;
+
+/** Aborts when stdout can take no more: the reader of a pipe went away, or the disk behind it is full. */
+export const outputClosed: AbortSignal = closed.signal;
+
+/** Must run first: without listeners a closed pipe would end the process with a stack trace. */
+export function guardOutput(): void {
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EPIPE') writeError ??= error;
+    closed.abort();
+  });
+  process.stderr.on('error', () => {});
+}
+
+/** Waits until everything written has left the process; throws when stdout failed for a reason other than EPIPE. */
+export async function flushOutput(): Promise<void> {
+  const flushed = (stream: NodeJS.WriteStream) => new Promise<void>(resolve => stream.write('', () => resolve()));
+  if (!outputClosed.aborted) await flushed(process.stdout);
+  await flushed(process.stderr);
+  if (!writeError) return;
+  const cause = writeError;
+  writeError = undefined;
+  throw new StorageError('OUTPUT_FAILED', `cannot write to standard output: ${cause.message}`, {
+    hint: 'free some space, or write somewhere else',
+    cause,
+  });
+}
+
+/** Model text: exact in a file or pipe, without control characters on a terminal. */
+export function writeAnswer(text: string): void {
+  if (!outputClosed.aborted) process.stdout.write(isTerminal(process.stdout) ? stripControls(text) : text);
+}
+
+export function writeLine(line: string): void {
+  if (!outputClosed.aborted) process.stdout.write(`${line}\n`);
+}
+
+export function writeJson(value: unknown): void {
+  writeLine(JSON.stringify(value));
+}
+
+/** A line on stderr about what happens; `quiet` leaves it out. */
+export function note(text: string, quiet = false): void {
+  if (!quiet) process.stderr.write(`${escapeControls(text)}\n`);
+}
+
+export interface ErrorReport {
+  error: { code: string; message: string; hint: string | null };
+}
+
+export function errorReport(error: unknown): ErrorReport {
+  const wire = errorToWire(error);
+  const hint = wire.hint ?? (error instanceof ColiError ? null : 'set COLI_DEBUG=1 to see where it happened');
+  return { error: { code: wire.code, message: wire.message, hint } };
+}
+
+/** Cause and next step in one line; the stack only with COLI_DEBUG=1. */
+export function reportError(error: unknown, json: boolean): void {
+  const report = errorReport(error);
+  if (json) writeJson(report);
+  else note(`coli: ${report.error.message}${report.error.hint ? `; ${report.error.hint}` : ''}`);
+  if (process.env['COLI_DEBUG'] === '1' && error instanceof Error) process.stderr.write(`${error.stack}\n`);
+}

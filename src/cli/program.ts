@@ -1,0 +1,93 @@
+/** The command line: verbs are files under commands/, loaded when they are called. */
+
+import { Command, CommanderError, Option } from 'commander';
+import { UsageError } from '../common/errors.ts';
+import { packageVersion } from './model.ts';
+import { addEngineFlags, addSamplingFlags } from './options.ts';
+import { writeLine } from './output.ts';
+
+const QUIET = ['--quiet', 'no notes on standard error'] as const;
+const JSON_FLAG = ['--json', 'print one JSON object'] as const;
+
+/** Runs one command line; returns the exit code. Throws UsageError for a wrong one. */
+export async function runProgram(args: readonly string[]): Promise<number> {
+  let code = 0;
+  const program = buildProgram(exitCode => {
+    code = exitCode;
+  });
+  try {
+    await program.parseAsync(args, { from: 'user' });
+  } catch (error) {
+    if (!(error instanceof CommanderError)) throw error;
+    if (error.exitCode === 0) return 0;
+    throw usageError(error);
+  }
+  return code;
+}
+
+export function buildProgram(done: (exitCode: number) => void): Command {
+  const program = new Command('coli')
+    .description('Runs Mixture-of-Experts language models that are larger than memory.')
+    .version(packageVersion())
+    .exitOverride()
+    .configureOutput({ writeOut: text => writeLine(text.trimEnd()), writeErr: () => {} })
+    .showSuggestionAfterError(true);
+
+  const run = program
+    .command('run')
+    .description('answer one prompt')
+    .argument('[prompt...]', 'words, or - for standard input');
+  addSamplingFlags(addEngineFlags(run))
+    .option('--raw', 'continue the text as it is, without the chat template')
+    .option(...JSON_FLAG)
+    .option(...QUIET)
+    .action(async (words, flags) => done(await (await import('./commands/run.ts')).run(words, flags)));
+
+  const chat = program.command('chat').description('talk with the model');
+  addSamplingFlags(addEngineFlags(chat))
+    .option(...QUIET)
+    .action(async flags => done(await (await import('./commands/chat.ts')).chat(flags)));
+
+  addEngineFlags(program.command('info').description('describe the model, the machine and what goes where'))
+    .option(...JSON_FLAG)
+    .action(async flags => done(await (await import('./commands/info.ts')).info(flags)));
+
+  const evaluate = program.command('eval').description('compare with references, measure perplexity');
+  const oracle = evaluate.command('oracle').description('compare with a reference pack, layer by layer');
+  addEngineFlags(oracle.argument('<dir>', 'checkpoint with reference.safetensors and reference.json'))
+    .option(...JSON_FLAG)
+    .action(async (dir, flags) => done(await (await import('./commands/eval-oracle.ts')).oracle(dir, flags)));
+  addEngineFlags(evaluate.command('ppl').description('perplexity of a text'))
+    .requiredOption('--text <file>', 'UTF-8 text')
+    .option(...JSON_FLAG)
+    .action(async flags => done(await (await import('./commands/eval-ppl.ts')).perplexity(flags)));
+
+  program
+    .command('convert')
+    .description('rewrite a checkpoint into the container that reads fastest')
+    .argument('<source>', 'model directory')
+    .argument('<destination>', 'new directory')
+    .addOption(
+      new Option('--experts <encoding>', 'encoding of the experts (default: q4g64)').choices(['q4g64', 'q8', 'bf16']),
+    )
+    .addOption(new Option('--dense <encoding>', 'encoding of everything else (default: q8)').choices(['q8', 'bf16']))
+    .option('--dry-run', 'print the plan and write nothing')
+    .option(...JSON_FLAG)
+    .action(async (source, destination, flags) =>
+      done(await (await import('./commands/convert.ts')).convert(source, destination, flags)),
+    );
+  return program;
+}
+
+/** Commander's message as one line with a next step. */
+function usageError(error: CommanderError): UsageError {
+  if (error.code === 'commander.help') {
+    return new UsageError('NO_COMMAND', 'there is no command', { hint: 'see coli --help' });
+  }
+  const [first, ...rest] = error.message.replace(/^error: /, '').split('\n');
+  const suggestion = rest
+    .join(' ')
+    .replace(/^\(|\)$/g, '')
+    .replace(/^Did/, 'did');
+  return new UsageError('BAD_USAGE', first.replace(/\.$/, ''), { hint: suggestion || 'see coli --help' });
+}

@@ -1,0 +1,40 @@
+import { expect, test } from 'vitest';
+import { Progress, progressText } from './progress.ts';
+
+const tokens = (n: number) => `${n} tokens`;
+
+function setUp(isTTY: boolean) {
+  const written: string[] = [];
+  let now = 0;
+  const stream = { isTTY, columns: 60, write: (text: string) => written.push(text) } as unknown as NodeJS.WriteStream;
+  const progress = new Progress(stream, () => now);
+  return { written, progress, at: (ms: number) => (now = ms) };
+}
+
+test('the time left follows from the speed so far', () => {
+  expect(progressText('prefill', 128, 512, 2000, tokens)).toBe('prefill 128 tokens of 512 tokens, 6.0 s left');
+  expect(progressText('prefill', 0, 512, 2000, tokens)).toBe('prefill 0 tokens of 512 tokens');
+});
+
+test('shows nothing in the first second, then redraws one line and clears it', () => {
+  const { written, progress, at } = setUp(true);
+  at(900);
+  progress.update('prefill', 10, 100, tokens);
+  expect(written).toEqual([]);
+  at(1500);
+  progress.update('prefill', 50, 100, tokens);
+  at(1550);
+  progress.update('prefill', 60, 100, tokens);
+  expect(written).toEqual(['\rprefill 50 tokens of 100 tokens, 1.5 s left\x1b[K']);
+  progress.clear();
+  progress.clear();
+  expect(written.slice(1)).toEqual(['\r\x1b[K']);
+});
+
+test('writes nothing where no terminal is', () => {
+  const { written, progress, at } = setUp(false);
+  at(5000);
+  progress.update('prefill', 50, 100, tokens);
+  progress.clear();
+  expect(written).toEqual([]);
+});

@@ -1,0 +1,53 @@
+/** The prompt of `run`: words of the command line, or standard input. */
+
+import { RequestError, UsageError } from '../common/errors.ts';
+import { isTerminal } from './terminal.ts';
+
+/** Far above any context; it only keeps an endless pipe from filling memory before the context check. */
+export const MAX_PROMPT_BYTES = 64 * 1024 * 1024;
+
+/**
+ * `-`, or no words while something is piped in, reads standard input. For a chat message (not `raw`) the line feed that
+ * ends the input is dropped, as `echo` adds one.
+ */
+export async function readPrompt(
+  words: readonly string[],
+  raw: boolean,
+  stdin: NodeJS.ReadStream | AsyncIterable<Buffer> = process.stdin,
+): Promise<string> {
+  const piped = words.length === 0 ? !isTerminal(stdin as NodeJS.ReadStream) : words.length === 1 && words[0] === '-';
+  if (!piped && words.length === 0) {
+    throw new UsageError('NO_PROMPT', 'there is no prompt', { hint: 'write one after coli run, or pipe it in' });
+  }
+  const text = piped ? decode(await readAll(stdin as AsyncIterable<Buffer>)) : words.join(' ');
+  const prompt = piped && !raw ? text.replace(/\r?\n$/, '') : text;
+  if (prompt === '') {
+    throw new UsageError('NO_PROMPT', 'the prompt is empty', { hint: 'write one after coli run, or pipe it in' });
+  }
+  return prompt;
+}
+
+async function readAll(stream: AsyncIterable<Buffer>): Promise<Buffer> {
+  const parts: Buffer[] = [];
+  let bytes = 0;
+  for await (const part of stream) {
+    parts.push(part);
+    bytes += part.length;
+    if (bytes <= MAX_PROMPT_BYTES) continue;
+    throw new RequestError('PROMPT_TOO_LARGE', `standard input has more than ${MAX_PROMPT_BYTES} bytes`, {
+      hint: 'shorten the prompt',
+    });
+  }
+  return Buffer.concat(parts);
+}
+
+function decode(bytes: Buffer): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch (cause) {
+    throw new RequestError('BAD_UTF8', 'standard input is not valid UTF-8', {
+      hint: 'convert it first, for example with iconv',
+      cause,
+    });
+  }
+}

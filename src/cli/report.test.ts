@@ -1,0 +1,174 @@
+import { describe, expect, test } from 'vitest';
+import { RequestError } from '../common/errors.ts';
+import type { EngineInfo, FinishReason } from '../engine/api.ts';
+import type { Answer } from './answer.ts';
+import { errorReport } from './output.ts';
+import { answerFooter, answerJson, answerStatistics, banner, count, infoJson, infoText } from './report.ts';
+
+function answer(finishReason: FinishReason = 'stop', expertRequests = 8): Answer {
+  return {
+    start: {
+      type: 'start',
+      promptIds: [1, 2],
+      sampling: {
+        temperature: 1,
+        topP: 1,
+        topK: 0,
+        minP: 0,
+        repetitionPenalty: 1,
+        presencePenalty: 0,
+        frequencyPenalty: 0,
+        seed: 42,
+        maxTokens: 10,
+      },
+    },
+    end: {
+      type: 'end',
+      text: 'hi',
+      tokenIds: [5, 6, 4],
+      finishReason,
+      stopReason: 4,
+      stats: {
+        prefill_tokens: 2,
+        prefill_s: 0.5,
+        decode_tokens: 2,
+        decode_s: 0.04,
+        ttft_s: 0.6,
+        expert_requests: expertRequests,
+        expert_hits: 6,
+        expert_prefetched: 3,
+        expert_wasted: 1,
+        bytes_read: 12_000_000,
+        read_service_s: 0.2,
+        read_wait_s: 0.1,
+        resident_bytes: 1000,
+        slot_bytes: 2000,
+        max_rss_bytes: 3000,
+        kernels: 'wasm-relaxed',
+        threads: 2,
+      },
+    },
+  };
+}
+
+const INFO: EngineInfo = {
+  directory: '/models/nano',
+  family: 'olmoe',
+  layers: 6,
+  hiddenSize: 256,
+  experts: 32,
+  topK: 4,
+  vocabSize: 4096,
+  maxContext: 1024,
+  context: 512,
+  parameters: 32_037_120,
+  bytesOnDisk: 21_000_000,
+  encodings: { q4g64: 16_000_000, bf16: 5_000_000 },
+  kernels: 'wasm-relaxed',
+  kernelNote: null,
+  activations: 'int8',
+  threads: 2,
+  readers: 4,
+  directIo: true,
+  plan: {
+    budget: 400_000_000,
+    budgetSource: '--ram',
+    total: 300_000_000,
+    smallestBudget: 200_000_000,
+    resident: 5_000_000,
+    kv: 6_000_000,
+    scratch: 7_000_000,
+    overhead: 180_000_000,
+    slots: 8_000_000,
+    slotBytes: 81_920,
+    expertSlots: 96,
+    chunkTokens: 512,
+  },
+  notes: [],
+};
+
+test('run --json is exactly the documented object', () => {
+  const json = answerJson('/models/nano', answer());
+  expect(Object.keys(json)).toEqual([
+    'model',
+    'prompt_ids',
+    'token_ids',
+    'text',
+    'finish_reason',
+    'seed',
+    'stop_reason',
+    'stats',
+  ]);
+  expect(json).toMatchObject({
+    prompt_ids: [1, 2],
+    token_ids: [5, 6, 4],
+    text: 'hi',
+    finish_reason: 'stop',
+    seed: 42,
+    stop_reason: 4,
+  });
+  expect(Object.keys(json.stats)).toEqual(
+    (
+      'prefill_tokens prefill_s decode_tokens decode_s ttft_s expert_requests expert_hits bytes_read read_service_s ' +
+      'read_wait_s resident_bytes slot_bytes max_rss_bytes kernels threads'
+    ).split(' '),
+  );
+  expect(Object.values(json.stats)).not.toContain(undefined);
+});
+
+test('the footer', () => {
+  expect(answerFooter(answer())).toBe('3 tokens, 50.0 tok/s, first after 0.6 s, expert hits 75 %, 12.0 MB read');
+  expect(answerFooter(answer('length'))).toContain('ended at the token limit');
+  expect(answerFooter(answer('cancelled', 0))).toMatch(/expert hits none asked for, .*, stopped$/);
+});
+
+test('the statistics name memory, disk and the seed', () => {
+  const text = answerStatistics(answer());
+  expect(text).toContain('12.0 MB read in 0.2 s, waited 0.1 s');
+  expect(text).toContain('seed 42');
+});
+
+describe('info', () => {
+  test('as JSON has shapes, encodings, machine and plan in bytes', () => {
+    const json = infoJson('0.1.0', INFO);
+    expect(json).toMatchObject({
+      version: '0.1.0',
+      model: '/models/nano',
+      family: 'olmoe',
+      shapes: { layers: 6, experts: 32, experts_per_token: 4 },
+      encodings: { q4g64: 16_000_000 },
+      plan: { budget_bytes: 400_000_000, expert_slots: 96 },
+    });
+    expect(json.machine.memory_bytes).toBeGreaterThan(json.machine.memory_available_bytes);
+    expect(JSON.parse(JSON.stringify(json))).toEqual(json);
+  });
+
+  test('as text has one line per subject', () => {
+    const text = infoText('0.1.0', INFO);
+    expect(text).toContain('6 layers, hidden 256, 32 experts per layer, 4 per token, vocabulary 4096');
+    expect(text).toContain('96 of 192 in memory at 81.9 kB each');
+    expect(text).toContain('21.0 MB: q4g64 16.0 MB, bf16 5.00 MB');
+  });
+});
+
+test('the banner tells version, model, size on disk and where things are', () => {
+  const [first, second] = banner('0.1.0', INFO);
+  expect(first).toBe('colibri 0.1.0: nano (olmoe, 32.0 million parameters), 21.0 MB on disk');
+  expect(second).toContain('96 of 192 experts');
+  expect(second).toContain('ceiling 400 MB (--ram)');
+});
+
+test('counts in words', () => {
+  expect([999, 32_037_120, 6_900_000_000].map(count)).toEqual(['999', '32.0 million', '6.9 billion']);
+});
+
+test('an error report always has code, message and hint', () => {
+  expect(errorReport(new RequestError('X', 'm', { hint: 'h' }))).toEqual({
+    error: { code: 'X', message: 'm', hint: 'h' },
+  });
+  expect(errorReport(new RequestError('X', 'm'))).toEqual({ error: { code: 'X', message: 'm', hint: null } });
+  expect(errorReport(new TypeError('bug')).error).toMatchObject({
+    code: 'INTERNAL',
+    hint: expect.stringContaining('COLI_DEBUG'),
+  });
+});

@@ -1,0 +1,208 @@
+/** What the commands tell about an answer and about an engine, as text and as JSON. */
+
+import os from 'node:os';
+import path from 'node:path';
+import { formatBytes, formatSeconds } from '../common/units.ts';
+import type { EngineInfo, GenerateStats } from '../engine/api.ts';
+import type { Answer } from './answer.ts';
+
+/** The statistics of `run --json`, in this order. */
+const JSON_STATS = [
+  'prefill_tokens',
+  'prefill_s',
+  'decode_tokens',
+  'decode_s',
+  'ttft_s',
+  'expert_requests',
+  'expert_hits',
+  'bytes_read',
+  'read_service_s',
+  'read_wait_s',
+  'resident_bytes',
+  'slot_bytes',
+  'max_rss_bytes',
+  'kernels',
+  'threads',
+] as const satisfies readonly (keyof GenerateStats)[];
+
+/** The one object that `run --json` prints. */
+export function answerJson(model: string, { start, end }: Answer) {
+  return {
+    model,
+    prompt_ids: start.promptIds,
+    token_ids: end.tokenIds,
+    text: end.text,
+    finish_reason: end.finishReason,
+    seed: start.sampling.seed,
+    stop_reason: end.stopReason,
+    stats: Object.fromEntries(JSON_STATS.map(key => [key, end.stats[key]])),
+  };
+}
+
+/** "23 tokens, 45.1 tok/s, first after 0.1 s, expert hits 82 %, 12.0 MB read" */
+export function answerFooter({ end }: Answer): string {
+  const { stats, tokenIds, finishReason } = end;
+  const parts = [tokenIds.length === 1 ? '1 token' : `${tokenIds.length} tokens`];
+  if (stats.decode_tokens > 0 && stats.decode_s > 0) {
+    parts.push(`${(stats.decode_tokens / stats.decode_s).toFixed(1)} tok/s`);
+  }
+  parts.push(`first after ${formatSeconds(stats.ttft_s)}`, `expert hits ${hitRate(stats)}`);
+  parts.push(`${formatBytes(stats.bytes_read)} read`);
+  if (finishReason === 'length') parts.push('ended at the token limit');
+  if (finishReason === 'cancelled') parts.push('stopped');
+  return parts.join(', ');
+}
+
+/** Everything that `:stats` knows about the last answer. */
+export function answerStatistics({ start, end }: Answer): string {
+  const { stats } = end;
+  const rows = [
+    [
+      'prompt',
+      `${start.promptIds.length} tokens, ${stats.prefill_tokens} of them computed in ${formatSeconds(stats.prefill_s)}`,
+    ],
+    ['answer', `${end.tokenIds.length} tokens, ${stats.decode_tokens} decoded in ${formatSeconds(stats.decode_s)}`],
+    ['experts', `${stats.expert_hits} of ${stats.expert_requests} requests in memory (${hitRate(stats)})`],
+    ['prefetch', `${stats.expert_prefetched} read ahead, ${stats.expert_wasted} of them for nothing`],
+    [
+      'disk',
+      `${formatBytes(stats.bytes_read)} read in ${formatSeconds(stats.read_service_s)}, waited ${formatSeconds(stats.read_wait_s)}`,
+    ],
+    [
+      'memory',
+      `${formatBytes(stats.max_rss_bytes)} at most; weights ${formatBytes(stats.resident_bytes)}, experts ${formatBytes(stats.slot_bytes)}`,
+    ],
+    ['compute', `${stats.kernels}, ${stats.threads} ${stats.threads === 1 ? 'thread' : 'threads'}`],
+    [
+      'sampling',
+      `temperature ${start.sampling.temperature}, top_p ${start.sampling.topP}, seed ${start.sampling.seed}`,
+    ],
+  ];
+  return table(rows);
+}
+
+function hitRate({ expert_hits, expert_requests }: GenerateStats): string {
+  return expert_requests === 0 ? 'none asked for' : `${((100 * expert_hits) / expert_requests).toFixed(0)} %`;
+}
+
+/** "nano (olmoe, 32.0 million parameters)" */
+export function modelTitle(info: EngineInfo): string {
+  return `${path.basename(path.resolve(info.directory))} (${info.family}, ${count(info.parameters)} parameters)`;
+}
+
+/** The first two lines of a chat. */
+export function banner(version: string, info: EngineInfo): string[] {
+  const { plan } = info;
+  const experts = info.layers * info.experts;
+  return [
+    `colibri ${version}: ${modelTitle(info)}, ${formatBytes(info.bytesOnDisk)} on disk`,
+    `memory: ${formatBytes(plan.resident)} weights, ${formatBytes(plan.kv)} context (${info.context} tokens), ` +
+      `${formatBytes(plan.slots)} for ${plan.expertSlots} of ${experts} experts; the other experts stay on disk; ` +
+      `ceiling ${formatBytes(plan.budget)} (${plan.budgetSource})`,
+  ];
+}
+
+function machine() {
+  const cpus = os.cpus();
+  return {
+    cpu: cpus[0]?.model.trim() ?? 'unknown',
+    logical_cpus: os.availableParallelism(),
+    memory_bytes: os.totalmem(),
+    memory_available_bytes: process.availableMemory(),
+    platform: `${process.platform}-${process.arch}`,
+    node: process.version,
+  };
+}
+
+/** The object of `info --json`; all sizes in bytes. */
+export function infoJson(version: string, info: EngineInfo) {
+  const { plan } = info;
+  return {
+    version,
+    model: info.directory,
+    family: info.family,
+    parameters: info.parameters,
+    shapes: {
+      layers: info.layers,
+      hidden_size: info.hiddenSize,
+      experts: info.experts,
+      experts_per_token: info.topK,
+      vocab_size: info.vocabSize,
+      max_context: info.maxContext,
+    },
+    bytes_on_disk: info.bytesOnDisk,
+    encodings: info.encodings,
+    machine: machine(),
+    compute: {
+      kernels: info.kernels,
+      kernel_note: info.kernelNote,
+      activations: info.activations,
+      threads: info.threads,
+      readers: info.readers,
+      direct_io: info.directIo,
+    },
+    context: info.context,
+    plan: {
+      budget_bytes: plan.budget,
+      budget_source: plan.budgetSource,
+      smallest_budget_bytes: plan.smallestBudget,
+      total_bytes: plan.total,
+      resident_bytes: plan.resident,
+      kv_bytes: plan.kv,
+      scratch_bytes: plan.scratch,
+      overhead_bytes: plan.overhead,
+      slots_bytes: plan.slots,
+      slot_bytes: plan.slotBytes,
+      expert_slots: plan.expertSlots,
+      chunk_tokens: plan.chunkTokens,
+    },
+    notes: info.notes,
+  };
+}
+
+export function infoText(version: string, info: EngineInfo): string {
+  const { plan } = info;
+  const host = machine();
+  const encodings = Object.entries(info.encodings).map(([name, bytes]) => `${name} ${formatBytes(bytes)}`);
+  const experts = info.layers * info.experts;
+  return table([
+    ['colibri', version],
+    ['model', info.directory],
+    ['family', `${info.family}, ${count(info.parameters)} parameters`],
+    [
+      'shapes',
+      `${info.layers} layers, hidden ${info.hiddenSize}, ${info.experts} experts per layer, ${info.topK} per token, vocabulary ${info.vocabSize}`,
+    ],
+    ['context', `${info.context} tokens of at most ${info.maxContext}`],
+    ['on disk', `${formatBytes(info.bytesOnDisk)}: ${encodings.join(', ')}`],
+    [
+      'machine',
+      `${host.cpu}, ${host.logical_cpus} CPUs, ${formatBytes(host.memory_bytes)} memory (${formatBytes(host.memory_available_bytes)} available), ${host.platform}, Node ${host.node}`,
+    ],
+    [
+      'compute',
+      `${info.kernels}, ${info.activations} activations, ${info.threads} threads, ${info.readers} readers, ${info.directIo ? 'direct' : 'buffered'} reads`,
+    ],
+    [
+      'ceiling',
+      `${formatBytes(plan.budget)} (${plan.budgetSource}); the smallest possible is ${formatBytes(plan.smallestBudget)}`,
+    ],
+    [
+      'in memory',
+      `${formatBytes(plan.total)}: weights ${formatBytes(plan.resident)}, context ${formatBytes(plan.kv)}, scratch ${formatBytes(plan.scratch)}, runtime ${formatBytes(plan.overhead)}, experts ${formatBytes(plan.slots)}`,
+    ],
+    ['experts', `${plan.expertSlots} of ${experts} in memory at ${formatBytes(plan.slotBytes)} each`],
+  ]);
+}
+
+/** 32037120 -> "32.0 million" */
+export function count(n: number): string {
+  if (n >= 1e9) return `${(n / 1e9).toFixed(1)} billion`;
+  return n >= 1e6 ? `${(n / 1e6).toFixed(1)} million` : String(n);
+}
+
+/** Two columns, the first as wide as its widest cell. */
+export function table(rows: readonly (readonly string[])[]): string {
+  const width = Math.max(...rows.map(row => row[0].length));
+  return rows.map(([name, value]) => `${name.padEnd(width)}  ${value}`).join('\n');
+}
