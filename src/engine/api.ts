@@ -171,8 +171,10 @@ export interface PlanSummary {
 /** Teacher-forced evaluation of a token sequence from an empty session. */
 export interface ScoreRequest {
   readonly ids: readonly number[];
-  /** Negative log-likelihood of ids[i+1] after ids[0..i], for every i. */
+  /** Negative log-likelihood of ids[i+1] after ids[0..i], for every i (the last one needs `next`). */
   readonly nll?: boolean;
+  /** The token that follows the last id: a target only. */
+  readonly next?: number;
   readonly logits?: boolean;
   readonly hidden?: boolean;
   readonly router?: boolean;

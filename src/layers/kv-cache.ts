@@ -15,6 +15,7 @@ export class KvCache {
   readonly #rowTables: Tensor[] = [];
   readonly #blocks: number;
   readonly #blockBytes: number;
+  readonly #layerCount: number;
   /** Tokens held. */
   length = 0;
 
@@ -24,15 +25,19 @@ export class KvCache {
     this.#columns = shape.columns;
     this.#blocks = Math.ceil(shape.context / KV_BLOCK);
     this.#blockBytes = KV_BLOCK * shape.columns * 2 * 4;
-    // tables first: they must be in arena 0, which the blocks may fill
     for (let layer = 0; layer < shape.layers; layer++) {
       this.#tables.push(arenas.tensor(1, this.#blocks, { replicated: true }));
       this.#rowTables.push(arenas.tensor(1, shape.maxRows, { replicated: true }));
     }
-    for (let layer = 0; layer < shape.layers; layer++) {
-      this.#layers.push(arenas.place(this.#blocks * this.#blockBytes, 'kv'));
-    }
+    this.#layerCount = shape.layers;
     arenas.onCommit(() => this.#fillTables());
+  }
+
+  /** Reserves the blocks; separate from the tables, which must be in arena 0 before something large fills it. */
+  placeBlocks(): void {
+    for (let layer = 0; layer < this.#layerCount; layer++) {
+      this.#layers.push(this.#arenas.place(this.#blocks * this.#blockBytes, 'kv'));
+    }
   }
 
   get bytes(): number {

@@ -49,6 +49,8 @@ export interface TensorTable {
 
 /** What a forward pass reports when somebody wants to look inside. */
 export interface Observer {
+  /** Called before each layer; may throw to stop (a cancelled request). */
+  beforeLayer?(layer: number): void;
   hidden?(layer: number, x: Tensor, n: number): void;
   router?(layer: number, ids: Tensor, weights: Tensor, n: number): void;
 }

@@ -199,6 +199,7 @@ function build(c: OlmoeConfig, { compute, weights, experts, maxRows, context }: 
       compute.embed(embedding, batch.ids, x);
       for (let i = 0; i < layers.length; i++) {
         const layer = layers[i];
+        observer?.beforeLayer?.(i);
         layer.attention.forward(x, batch);
         compute.rmsNormInto(x, layer.postNorm, eps, moeWork.input, n);
         const routing = layer.router.forward(moeWork.input, n);

@@ -1,0 +1,215 @@
+/** The engine for its users: a text worker and an engine worker behind one object. The calling thread never computes. */
+
+import { Worker } from 'node:worker_threads';
+import { type ErrorWire, errorFromWire, InternalError } from '../common/errors.ts';
+import { workerUrl } from '../common/worker-url.ts';
+import { openCheckpoint } from '../formats/checkpoint.ts';
+import { familyOf } from '../models/registry.ts';
+import { TextService } from '../tokenizer/text-service.ts';
+import type {
+  Engine,
+  EngineInfo,
+  EngineOptions,
+  GenerateEvent,
+  GenerateRequest,
+  OpenProgress,
+  Prompt,
+  ScoreRequest,
+  ScoreResult,
+} from './api.ts';
+import type { EngineCommand, EngineWorkerData } from './engine-worker.ts';
+import type { TokenizerFacts } from './generate.ts';
+
+/** Heap of the engine worker: tensor tables and one request; all weights live outside it. */
+const ENGINE_LIMITS = { maxOldGenerationSizeMb: 1024, maxYoungGenerationSizeMb: 16 };
+
+/** Test hooks that never come from a user. */
+export interface EngineHooks {
+  readonly arenaBytes?: number;
+  readonly faults?: string;
+}
+
+interface Reply {
+  id: number;
+  progress?: OpenProgress;
+  event?: GenerateEvent;
+  done?: boolean;
+  value?: unknown;
+  error?: ErrorWire;
+}
+
+interface Pending {
+  resolve(value: unknown): void;
+  reject(error: Error): void;
+  onEvent?(event: GenerateEvent): void;
+}
+
+type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never;
+
+/**
+ * Opens a model: plans, loads the resident weights and the tokenizer. Throws the ColiError of whatever is wrong
+ * (ModelFileError, ConfigError, PlanError, KernelError, TokenizerError, StorageError).
+ */
+export async function openEngine(
+  options: EngineOptions,
+  onProgress: (progress: OpenProgress) => void = () => {},
+  hooks: EngineHooks = {},
+): Promise<Engine> {
+  const family = familyOf(openCheckpoint(options.model).config);
+  const engine = new EngineClient(options, hooks, onProgress);
+  const text = TextService.open(options.model, { controlStrings: family.controlStrings });
+  try {
+    await engine.open(text);
+    return engine;
+  } catch (error) {
+    await engine.close();
+    throw error;
+  }
+}
+
+class EngineClient implements Engine {
+  info!: EngineInfo;
+  #text!: TextService;
+  readonly #worker: Worker;
+  readonly #onProgress: (progress: OpenProgress) => void;
+  readonly #pending = new Map<number, Pending>();
+  #lastId = 0;
+  #closed: Promise<void> | null = null;
+  /** Generations take their turn. */
+  #turn: Promise<unknown> = Promise.resolve();
+
+  constructor(options: EngineOptions, hooks: EngineHooks, onProgress: (progress: OpenProgress) => void) {
+    const workerData: EngineWorkerData = { options, arenaBytes: hooks.arenaBytes, faults: hooks.faults };
+    this.#onProgress = onProgress;
+    this.#worker = new Worker(workerUrl('engine-worker', import.meta.url), {
+      workerData,
+      resourceLimits: ENGINE_LIMITS,
+    });
+    this.#worker.on('message', (reply: Reply) => this.#receive(reply));
+    this.#worker.on('error', error => this.#fail(error));
+    this.#worker.on('exit', () => this.#fail(new Error('the engine worker ended')));
+  }
+
+  /** Waits for the engine and the tokenizer, and introduces one to the other. */
+  async open(text: Promise<TextService>): Promise<void> {
+    const opened = new Promise((resolve, reject) => this.#pending.set(0, { resolve, reject }));
+    const [info, service] = await Promise.allSettled([opened, text]);
+    if (service.status === 'fulfilled') this.#text = service.value;
+    if (info.status === 'rejected') throw info.reason;
+    if (service.status === 'rejected') throw service.reason;
+    this.info = info.value as EngineInfo;
+    const { vocabSize, endOfTurnIds } = this.#text.info;
+    const facts: TokenizerFacts = { tokenBytes: this.#text.tokenBytes, vocabSize, endOfTurnIds };
+    await this.#call({ method: 'tokenizer', facts });
+  }
+
+  async *generate(request: GenerateRequest, signal?: AbortSignal): AsyncIterable<GenerateEvent> {
+    const { prompt, ...rest } = request;
+    const promptIds = await this.encode(prompt);
+    const cancel = new SharedArrayBuffer(4);
+    const abort = () => Atomics.store(new Int32Array(cancel), 0, 1);
+    if (signal?.aborted) abort();
+    signal?.addEventListener('abort', abort);
+    const queue = new EventQueue();
+    const command: WithoutId<EngineCommand> = { method: 'generate', promptIds, request: rest, cancel };
+    const run = this.#turn.then(() => this.#call(command, event => queue.push(event)));
+    this.#turn = run.catch(() => {});
+    run.then(
+      () => queue.end(),
+      error => queue.fail(error),
+    );
+    try {
+      yield* queue.events();
+    } finally {
+      // a reader that stops early stops the work too
+      abort();
+      signal?.removeEventListener('abort', abort);
+    }
+  }
+
+  score(request: ScoreRequest): Promise<ScoreResult> {
+    const run = this.#turn.then(() => this.#call({ method: 'score', request }));
+    this.#turn = run.catch(() => {});
+    return run as Promise<ScoreResult>;
+  }
+
+  async encode(prompt: Prompt): Promise<number[]> {
+    if ('ids' in prompt) return [...prompt.ids];
+    if ('text' in prompt) return this.#text.encode(prompt.text);
+    return (await this.#text.render(prompt.messages, prompt.tools)).ids;
+  }
+
+  decode(ids: readonly number[]): Promise<string> {
+    return this.#text.decode(ids);
+  }
+
+  close(): Promise<void> {
+    this.#closed ??= this.#stop();
+    return this.#closed;
+  }
+
+  async #stop(): Promise<void> {
+    await this.#text?.close();
+    if (this.info) await this.#call({ method: 'close' }).catch(() => {});
+    await this.#worker.terminate();
+  }
+
+  #call(command: WithoutId<EngineCommand>, onEvent?: (event: GenerateEvent) => void): Promise<unknown> {
+    const id = ++this.#lastId;
+    return new Promise((resolve, reject) => {
+      this.#pending.set(id, { resolve, reject, onEvent });
+      this.#worker.postMessage({ ...command, id });
+    });
+  }
+
+  #receive({ id, progress, event, done, value, error }: Reply): void {
+    const pending = this.#pending.get(id);
+    if (progress) this.#onProgress(progress);
+    if (event) pending?.onEvent?.(event);
+    if (!done && !error) return;
+    this.#pending.delete(id);
+    if (error) pending?.reject(errorFromWire(error));
+    else pending?.resolve(value);
+  }
+
+  /** The worker is gone: nobody waits for it any longer. */
+  #fail(cause: Error): void {
+    const error = new InternalError('ENGINE_DIED', `the engine stopped: ${cause.message}`, { cause });
+    for (const { reject } of this.#pending.values()) reject(error);
+    this.#pending.clear();
+  }
+}
+
+/** Events from a callback, read as an async iterable. */
+class EventQueue {
+  readonly #items: GenerateEvent[] = [];
+  #wake: () => void = () => {};
+  #ended = false;
+  #error: unknown = null;
+
+  push(event: GenerateEvent): void {
+    this.#items.push(event);
+    this.#wake();
+  }
+
+  end(): void {
+    this.#ended = true;
+    this.#wake();
+  }
+
+  fail(error: unknown): void {
+    this.#error = error;
+    this.end();
+  }
+
+  async *events(): AsyncGenerator<GenerateEvent> {
+    for (;;) {
+      while (this.#items.length > 0) yield this.#items.shift()!;
+      if (this.#ended) break;
+      await new Promise<void>(resolve => {
+        this.#wake = resolve;
+      });
+    }
+    if (this.#error !== null) throw this.#error;
+  }
+}

@@ -1,0 +1,103 @@
+/** Teacher-forced evaluation of a token sequence: losses, logits, hidden states, router choices. */
+
+import { RequestError } from '../common/errors.ts';
+import type { Tensor } from '../compute/arenas.ts';
+import { exp32 } from '../kernels/reference/math.ts';
+import { log64 } from '../kernels/scalar.ts';
+import type { Observer } from '../models/family.ts';
+import type { ScoreRequest, ScoreResult } from './api.ts';
+import type { Runtime } from './runtime.ts';
+import type { Session } from './session.ts';
+
+/** -log softmax(logits)[target]: float32 exponentials, float64 sum. */
+export function negativeLogLikelihood(logits: Float32Array, target: number): number {
+  let max = Number.NEGATIVE_INFINITY;
+  for (let i = 0; i < logits.length; i++) if (logits[i] > max) max = logits[i];
+  let sum = 0;
+  for (let i = 0; i < logits.length; i++) sum += exp32(Math.fround(logits[i] - max));
+  return log64(sum) - (logits[target] - max);
+}
+
+/** Runs `ids` from an empty session and collects what was asked for. */
+export function score(runtime: Runtime, session: Session, request: ScoreRequest): ScoreResult {
+  const { info, model } = runtime;
+  const { ids } = request;
+  if (ids.length === 0 || ids.length > info.context) {
+    throw new RequestError('BAD_SCORE_LENGTH', `${ids.length} tokens; 1 to ${info.context} can be scored`, {
+      details: { tokens: ids.length, context: info.context },
+    });
+  }
+  const collected = new Collector(runtime, request);
+  session.truncate(0);
+  try {
+    session.feedAll(
+      ids,
+      (done, rows) => {
+        for (let first = 0; first < rows; first += model.maxLogitRows) {
+          const n = Math.min(model.maxLogitRows, rows - first);
+          if (request.nll || request.logits) collected.logits(done - rows + first, model.logits(first, n), n);
+        }
+        collected.rowsDone(rows);
+      },
+      collected.observer,
+    );
+  } finally {
+    runtime.store.settle();
+  }
+  return collected.result;
+}
+
+class Collector {
+  readonly result: ScoreResult = {};
+  readonly observer: Observer = {};
+  /** Target of each row; undefined for the last one when nothing follows. */
+  readonly #targets: readonly (number | undefined)[];
+  readonly #vocab: number;
+  #done = 0;
+
+  constructor({ info, compute }: Runtime, request: ScoreRequest) {
+    const { arenas } = compute;
+    const tokens = request.ids.length;
+    this.#targets = [...request.ids.slice(1), request.next];
+    this.#vocab = info.vocabSize;
+    const perLayer = <T>(make: () => T): T[] => Array.from({ length: info.layers }, make);
+    if (request.nll) this.result.nll = new Float64Array(request.next === undefined ? tokens - 1 : tokens);
+    if (request.logits) this.result.logits = new Float32Array(tokens * info.vocabSize);
+    if (request.hidden) {
+      const hidden = perLayer(() => new Float32Array(tokens * info.hiddenSize));
+      this.result.hidden = hidden;
+      this.observer.hidden = (layer, x, n) => this.#copy(arenas.floats(x), hidden[layer], x, n);
+    }
+    if (request.router) {
+      const router = perLayer(() => ({
+        ids: new Int32Array(tokens * info.topK),
+        weights: new Float32Array(tokens * info.topK),
+      }));
+      this.result.router = router;
+      this.observer.router = (layer, ids, weights, n) => {
+        this.#copy(arenas.ints(ids), router[layer].ids, ids, n);
+        this.#copy(arenas.floats(weights), router[layer].weights, weights, n);
+      };
+    }
+  }
+
+  /** Rows first..first+n-1 of the whole sequence. */
+  logits(first: number, values: Float32Array, n: number): void {
+    const vocab = this.#vocab;
+    this.result.logits?.set(values, first * vocab);
+    for (let i = 0; i < n && this.result.nll; i++) {
+      const target = this.#targets[first + i];
+      if (target === undefined) break;
+      const row = values.subarray(i * vocab, (i + 1) * vocab);
+      this.result.nll[first + i] = negativeLogLikelihood(row, target);
+    }
+  }
+
+  rowsDone(rows: number): void {
+    this.#done += rows;
+  }
+
+  #copy<T extends Float32Array | Int32Array>(from: T, to: T, tensor: Tensor, n: number): void {
+    to.set(from.subarray(0, n * tensor.columns), this.#done * tensor.columns);
+  }
+}

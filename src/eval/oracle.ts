@@ -1,0 +1,184 @@
+/**
+ * Compares the engine with a reference pack: a checkpoint directory that also holds reference.safetensors (input_ids,
+ * logits, hidden.<layer>, router.<layer>.ids) and reference.json (greedy continuations, tolerance_hint), made by an
+ * independent implementation in float32.
+ */
+
+import { closeSync, openSync, readSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { ModelFileError } from '../common/errors.ts';
+import type { Engine, EngineOptions } from '../engine/api.ts';
+import { openEngine } from '../engine/engine.ts';
+import { readJsonObject } from '../formats/json.ts';
+import { readSafetensorsHeader } from '../formats/safetensors.ts';
+
+/** Packs are tiny; anything larger is not one. */
+const MAX_REFERENCE_JSON_BYTES = 16 * 2 ** 20;
+
+const schema = z.object({
+  tolerance_hint: z.number().positive(),
+  greedy: z.array(z.object({ prompt_ids: z.array(z.number().int()), generated_ids: z.array(z.number().int()) })).min(1),
+});
+
+export interface Reference {
+  readonly inputIds: readonly number[];
+  /** [tokens, vocab] */
+  readonly logits: Float32Array;
+  /** Per layer [tokens, hidden], where the pack has it. */
+  readonly hidden: readonly (Float32Array | null)[];
+  /** Per layer [tokens, topK], where the pack has it. */
+  readonly routerIds: readonly (readonly number[] | null)[];
+  readonly tolerance: number;
+  readonly greedy: readonly { readonly prompt_ids: number[]; readonly generated_ids: number[] }[];
+}
+
+export interface OracleReport {
+  readonly passed: boolean;
+  readonly tolerance: number;
+  readonly maxLogitDifference: number;
+  /** Largest difference of the residual stream after each layer; null where the pack has none. */
+  readonly hiddenDifferences: readonly (number | null)[];
+  /** (token, layer) pairs whose set of experts differs. */
+  readonly routerMismatches: number;
+  readonly greedy: readonly { readonly promptTokens: number; readonly matching: number; readonly total: number }[];
+  /** The first thing that differs, by layer; null when nothing does. */
+  readonly firstDifference: string | null;
+}
+
+export type OracleOptions = Omit<EngineOptions, 'model'>;
+
+/** Runs a pack. Opens and closes its own engine. */
+export async function evalOracle(directory: string, options: OracleOptions = {}): Promise<OracleReport> {
+  const engine = await openEngine({ ...options, model: directory });
+  try {
+    return await compareWithReference(engine, readReference(directory, engine.info.layers));
+  } finally {
+    await engine.close();
+  }
+}
+
+export function readReference(directory: string, layers: number): Reference {
+  const parsed = schema.safeParse(readJsonObject(join(directory, 'reference.json'), MAX_REFERENCE_JSON_BYTES));
+  if (!parsed.success) {
+    throw new ModelFileError('BAD_REFERENCE', `${directory}/reference.json: ${parsed.error.issues[0].message}`, {
+      hint: 'a reference pack has reference.json with greedy and tolerance_hint',
+      details: { path: parsed.error.issues[0].path.join('.') },
+    });
+  }
+  const read = tensorReader(join(directory, 'reference.safetensors'));
+  const perLayer = Array.from({ length: layers }, (_, layer) => layer);
+  return {
+    inputIds: Array.from(read.integers('input_ids') ?? []),
+    logits: read.floats('logits') ?? new Float32Array(0),
+    hidden: perLayer.map(layer => read.floats(`hidden.${layer}`)),
+    routerIds: perLayer.map(layer => read.integers(`router.${layer}.ids`)),
+    tolerance: parsed.data.tolerance_hint,
+    greedy: parsed.data.greedy,
+  };
+}
+
+function tensorReader(path: string) {
+  const { tensors } = readSafetensorsHeader(path);
+  const bytesOf = (name: string): Uint8Array | null => {
+    const tensor = tensors.find(t => t.name === name);
+    if (!tensor) return null;
+    const bytes = new Uint8Array(tensor.bytes);
+    const file = openSync(path, 'r');
+    readSync(file, bytes, 0, tensor.bytes, tensor.offset);
+    closeSync(file);
+    return bytes;
+  };
+  return {
+    floats: (name: string) => {
+      const bytes = bytesOf(name);
+      return bytes && new Float32Array(bytes.buffer);
+    },
+    integers: (name: string) => {
+      const bytes = bytesOf(name);
+      return bytes && Array.from(new BigInt64Array(bytes.buffer), Number);
+    },
+  };
+}
+
+/** Teacher-forced pass, then every greedy continuation. */
+export async function compareWithReference(engine: Engine, reference: Reference): Promise<OracleReport> {
+  const { tolerance } = reference;
+  const got = await engine.score({ ids: reference.inputIds, logits: true, hidden: true, router: true });
+  let firstDifference: string | null = null;
+  const notice = (what: string) => {
+    firstDifference ??= what;
+  };
+  const hiddenDifferences: (number | null)[] = [];
+  let routerMismatches = 0;
+  for (let layer = 0; layer < engine.info.layers; layer++) {
+    const wrong = countRouterMismatches(got.router![layer].ids, reference.routerIds[layer], engine.info.topK);
+    if (wrong > 0) notice(`layer ${layer}: ${wrong} tokens choose other experts`);
+    routerMismatches += wrong;
+    const expected = reference.hidden[layer];
+    const difference = expected && maxDifference(got.hidden![layer], expected);
+    hiddenDifferences.push(difference);
+    if (difference !== null && !(difference <= tolerance * HIDDEN_SLACK)) {
+      notice(`layer ${layer}: hidden state differs by ${difference.toExponential(2)}`);
+    }
+  }
+  const maxLogitDifference = maxDifference(got.logits!, reference.logits);
+  if (!(maxLogitDifference <= tolerance)) {
+    notice(`logits differ by ${maxLogitDifference.toExponential(2)} (tolerance ${tolerance.toExponential(1)})`);
+  }
+  const greedy = [];
+  for (const sample of reference.greedy) {
+    const matching = await matchGreedy(engine, sample.prompt_ids, sample.generated_ids);
+    const total = sample.generated_ids.length;
+    greedy.push({ promptTokens: sample.prompt_ids.length, matching, total });
+    if (matching < total) notice(`greedy: token ${matching} after a prompt of ${sample.prompt_ids.length} differs`);
+  }
+  return {
+    passed: firstDifference === null,
+    tolerance,
+    maxLogitDifference,
+    hiddenDifferences,
+    routerMismatches,
+    greedy,
+    firstDifference,
+  };
+}
+
+/** Hidden states are larger than logits and pass a norm before they matter; packs state a tolerance for logits only. */
+const HIDDEN_SLACK = 10;
+
+/** How many leading tokens of a greedy continuation agree. */
+export async function matchGreedy(
+  engine: Engine,
+  prompt: readonly number[],
+  expected: readonly number[],
+): Promise<number> {
+  const request = { prompt: { ids: prompt }, temperature: 0, maxTokens: expected.length, ignoreEos: true };
+  for await (const event of engine.generate(request)) {
+    if (event.type !== 'end') continue;
+    const wrong = event.tokenIds.findIndex((id, i) => id !== expected[i]);
+    return wrong < 0 ? event.tokenIds.length : wrong;
+  }
+  return 0;
+}
+
+function maxDifference(a: Float32Array, b: Float32Array): number {
+  if (a.length !== b.length) return Number.POSITIVE_INFINITY;
+  let max = 0;
+  for (let i = 0; i < a.length; i++) {
+    const difference = Math.abs(a[i] - b[i]);
+    if (!(difference <= max)) max = difference;
+  }
+  return max;
+}
+
+function countRouterMismatches(got: Int32Array, expected: readonly number[] | null, topK: number): number {
+  if (expected === null) return 0;
+  let wrong = 0;
+  for (let from = 0; from < got.length; from += topK) {
+    const a = [...got.subarray(from, from + topK)].sort((x, y) => x - y);
+    const b = expected.slice(from, from + topK).sort((x, y) => x - y);
+    if (a.some((id, i) => id !== b[i])) wrong++;
+  }
+  return wrong;
+}

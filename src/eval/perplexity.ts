@@ -1,0 +1,50 @@
+/**
+ * Perplexity of a text: the whole text is tokenised at once (no BOS or EOS added, control tokens recognised), cut into
+ * windows of `context` predictions that share one boundary token, and each window is scored from an empty session. Every
+ * token but the first is predicted exactly once; ppl = exp(sum of losses / predictions).
+ */
+
+import type { Engine } from '../engine/api.ts';
+
+/** Window of the published figures of the bundled model. */
+export const DEFAULT_WINDOW = 256;
+
+export interface PerplexityReport {
+  readonly ppl: number;
+  /** Nats per predicted token. */
+  readonly nll: number;
+  readonly bitsPerByte: number;
+  readonly tokens: number;
+  readonly predictedTokens: number;
+  readonly bytes: number;
+  readonly window: number;
+}
+
+/** `onProgress` gets predictions done and in all. */
+export async function evalPerplexity(
+  engine: Engine,
+  text: string,
+  window: number = Math.min(DEFAULT_WINDOW, engine.info.context),
+  onProgress: (done: number, total: number) => void = () => {},
+): Promise<PerplexityReport> {
+  const ids = await engine.encode({ text });
+  const total = ids.length - 1;
+  let sum = 0;
+  for (let from = 0; from < total; from += window) {
+    const targets = ids.slice(from, from + window + 1);
+    // the last token is only a target; scoring it as an input too would need a longer context than the window
+    const nll = await engine.score({ ids: targets.slice(0, -1), next: targets.at(-1), nll: true });
+    for (const loss of nll.nll!) sum += loss;
+    onProgress(Math.min(total, from + window), total);
+  }
+  const bytes = Buffer.byteLength(text);
+  return {
+    ppl: Math.exp(sum / total),
+    nll: sum / total,
+    bitsPerByte: sum / Math.LN2 / bytes,
+    tokens: ids.length,
+    predictedTokens: total,
+    bytes,
+    window,
+  };
+}
