@@ -107,7 +107,8 @@ test('every command has the flags that it is documented with', () => {
   expect(flagsOf('run')).toEqual(expect.arrayContaining([...engine, ...sampling, '--raw', '--json', '--quiet']));
   expect(flagsOf('chat')).toEqual(expect.arrayContaining([...engine, ...sampling]));
   expect(flagsOf('info')).toEqual(expect.arrayContaining([...engine, '--json']));
-  expect(flagsOf('eval', 'oracle')).toEqual(expect.arrayContaining([...engine, '--json']));
+  expect(flagsOf('eval', 'oracle')).toEqual(expect.arrayContaining([...engine.slice(1), '--json']));
+  expect(flagsOf('eval', 'oracle')).not.toContain('--model');
   expect(flagsOf('eval', 'ppl')).toEqual(expect.arrayContaining([...engine, '--json', '--text']));
   expect(flagsOf('convert')).toEqual(expect.arrayContaining(['--experts', '--dense', '--dry-run']));
 });

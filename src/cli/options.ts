@@ -15,7 +15,7 @@ interface FlagRow {
   readonly parse?: (text: string, previous: unknown) => unknown;
 }
 
-const wholeFrom1 = (flag: string) => (text: string) => {
+export const wholeFrom1 = (flag: string) => (text: string) => {
   const value = /^\d+$/.test(text) ? Number(text) : Number.NaN;
   if (Number.isSafeInteger(value) && value >= 1) return value;
   throw new UsageError('BAD_FLAG', `${flag} must be a whole number from 1 up, not "${text}"`, {
@@ -133,8 +133,9 @@ export interface SamplingFlags {
   system?: string;
 }
 
-export function addEngineFlags(command: Command): Command {
-  return addFlags(command, ENGINE_FLAGS);
+/** `without --model`: for a command whose argument is the model. */
+export function addEngineFlags(command: Command, without?: 'without --model'): Command {
+  return addFlags(command, without ? ENGINE_FLAGS.filter(row => !row.flags.startsWith('--model')) : ENGINE_FLAGS);
 }
 
 export function addSamplingFlags(command: Command): Command {

@@ -41,6 +41,11 @@ export function writeLine(line: string): void {
   if (!outputClosed.aborted) process.stdout.write(`${line}\n`);
 }
 
+/** Lines of ours on stdout. */
+export function writeText(text: string): void {
+  for (const line of text.split('\n')) writeLine(escapeControls(line));
+}
+
 export function writeJson(value: unknown): void {
   writeLine(JSON.stringify(value));
 }

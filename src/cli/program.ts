@@ -3,7 +3,7 @@
 import { Command, CommanderError, Option } from 'commander';
 import { UsageError } from '../common/errors.ts';
 import { packageVersion } from './model.ts';
-import { addEngineFlags, addSamplingFlags } from './options.ts';
+import { addEngineFlags, addSamplingFlags, wholeFrom1 } from './options.ts';
 import { writeLine } from './output.ts';
 
 const QUIET = ['--quiet', 'no notes on standard error'] as const;
@@ -54,11 +54,15 @@ export function buildProgram(done: (exitCode: number) => void): Command {
 
   const evaluate = program.command('eval').description('compare with references, measure perplexity');
   const oracle = evaluate.command('oracle').description('compare with a reference pack, layer by layer');
-  addEngineFlags(oracle.argument('<dir>', 'checkpoint with reference.safetensors and reference.json'))
+  addEngineFlags(
+    oracle.argument('<dir>', 'checkpoint with reference.safetensors and reference.json'),
+    'without --model',
+  )
     .option(...JSON_FLAG)
     .action(async (dir, flags) => done(await (await import('./commands/eval-oracle.ts')).oracle(dir, flags)));
   addEngineFlags(evaluate.command('ppl').description('perplexity of a text'))
     .requiredOption('--text <file>', 'UTF-8 text')
+    .option('--window <tokens>', 'predictions per window (default: 256)', wholeFrom1('--window'))
     .option(...JSON_FLAG)
     .action(async flags => done(await (await import('./commands/eval-ppl.ts')).perplexity(flags)));
 

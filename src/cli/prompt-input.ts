@@ -19,7 +19,7 @@ export async function readPrompt(
   if (!piped && words.length === 0) {
     throw new UsageError('NO_PROMPT', 'there is no prompt', { hint: 'write one after coli run, or pipe it in' });
   }
-  const text = piped ? decode(await readAll(stdin as AsyncIterable<Buffer>)) : words.join(' ');
+  const text = piped ? decodeUtf8(await readAll(stdin as AsyncIterable<Buffer>), 'standard input') : words.join(' ');
   const prompt = piped && !raw ? text.replace(/\r?\n$/, '') : text;
   if (prompt === '') {
     throw new UsageError('NO_PROMPT', 'the prompt is empty', { hint: 'write one after coli run, or pipe it in' });
@@ -41,11 +41,12 @@ async function readAll(stream: AsyncIterable<Buffer>): Promise<Buffer> {
   return Buffer.concat(parts);
 }
 
-function decode(bytes: Buffer): string {
+/** Strict: nothing is replaced silently. `source` names the text in the error. */
+export function decodeUtf8(bytes: Buffer, source: string): string {
   try {
     return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch (cause) {
-    throw new RequestError('BAD_UTF8', 'standard input is not valid UTF-8', {
+    throw new RequestError('BAD_UTF8', `${source} is not valid UTF-8`, {
       hint: 'convert it first, for example with iconv',
       cause,
     });

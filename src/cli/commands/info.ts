@@ -3,15 +3,14 @@
 import { Interrupts } from '../interrupts.ts';
 import { openModel, packageVersion } from '../model.ts';
 import type { EngineFlags } from '../options.ts';
-import { writeJson, writeLine } from '../output.ts';
+import { writeJson, writeText } from '../output.ts';
 import { infoJson, infoText } from '../report.ts';
-import { escapeControls } from '../terminal.ts';
 
 export async function info(flags: EngineFlags & { json?: boolean }): Promise<number> {
   new Interrupts().listen();
   const engine = await openModel(flags, flags.json === true);
   await engine.close();
   if (flags.json) writeJson(infoJson(packageVersion(), engine.info));
-  else for (const line of infoText(packageVersion(), engine.info).split('\n')) writeLine(escapeControls(line));
+  else writeText(infoText(packageVersion(), engine.info));
   return 0;
 }

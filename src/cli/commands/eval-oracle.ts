@@ -1,0 +1,15 @@
+/** coli eval oracle: exit code 0 when the engine agrees with the reference, 1 with the first difference when not. */
+
+import { evalOracle } from '../../eval/oracle.ts';
+import { oracleJson, oracleText } from '../eval-report.ts';
+import { Interrupts } from '../interrupts.ts';
+import { type EngineFlags, engineOptions } from '../options.ts';
+import { writeJson, writeText } from '../output.ts';
+
+export async function oracle(directory: string, flags: EngineFlags & { json?: boolean }): Promise<number> {
+  new Interrupts().listen();
+  const report = await evalOracle(directory, engineOptions(flags, directory));
+  if (flags.json) writeJson(oracleJson(directory, report));
+  else writeText(oracleText(report));
+  return report.passed ? 0 : 1;
+}
