@@ -32,7 +32,7 @@ const PACKAGES: Record<string, readonly string[]> = {
   '@huggingface/jinja': ['tokenizer'],
   '@huggingface/tokenizers': ['tokenizer'],
   commander: ['cli'],
-  zod: ['formats', 'models', 'convert'],
+  zod: ['formats', 'models', 'eval', 'convert'],
 };
 
 /** Where results are computed: `Math` transcendentals differ between V8 versions and processors. */
@@ -127,7 +127,7 @@ function withoutComment(line: string): string {
 }
 
 function isTest(file: string): boolean {
-  return file.endsWith('.test.ts') || file.startsWith('test/');
+  return /^test\/|\.test\.ts$|\/test-support\.ts$/.test(file);
 }
 
 function typescriptFiles(root: string, top: string): string[] {
