@@ -1,9 +1,9 @@
 /** What the CLI, the evaluations and later the server see of the engine. Types only. */
 
 import type { ErrorWire } from '../common/errors.ts';
-import type { KernelName } from '../kernels/kernels.ts';
+import type { KernelChoice, KernelName } from '../kernels/kernels.ts';
 
-export type KernelChoice = 'auto' | 'reference' | 'wasm' | 'wasm-baseline' | 'wasm-relaxed';
+export type { KernelChoice };
 /** `int8`: integer formats use int8 activations (fast). `exact`: float32 activations (slow, for comparisons). */
 export type Activations = 'int8' | 'exact';
 

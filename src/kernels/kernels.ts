@@ -9,6 +9,8 @@
 export const KV_BLOCK = 64;
 
 export type KernelName = 'reference' | 'wasm-baseline' | 'wasm-relaxed';
+/** What a user may ask for. `auto`: the fastest that passes its self-test; `wasm`: the same, but never the reference. */
+export type KernelChoice = 'auto' | 'wasm' | KernelName;
 
 export interface Kernels {
   readonly name: KernelName;

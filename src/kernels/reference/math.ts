@@ -2,7 +2,7 @@
 
 const f = Math.fround;
 
-const LOG2E = f(1.44269504088896341);
+const LOG2E = f(1.4426950408889634);
 const LN2_HI = f(0.693359375);
 const LN2_LO = f(-2.1219444e-4);
 const P0 = f(1.98756915e-4);

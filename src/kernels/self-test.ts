@@ -1,0 +1,67 @@
+/** Start-up check of an implementation: each kernel against the reference on a few small, nasty inputs. */
+
+import type { Layout } from '../quant/layouts.ts';
+import {
+  attentionCase,
+  combineCase,
+  elementCase,
+  embedCase,
+  exactCase,
+  floatCase,
+  quantiseCase,
+  rmsNormCase,
+  ropeCase,
+  softmaxCase,
+  tilesCase,
+  topKCase,
+} from './cases.ts';
+import type { Kernels } from './kernels.ts';
+import type { Kind } from './random-values.ts';
+import { createReferenceKernels } from './reference/reference.ts';
+import { compare, type Scene } from './scene.ts';
+
+/** Pages of memory that the self-test needs. */
+export const SELF_TEST_PAGES = 4;
+
+/** 16 full rows and 3 of a ragged panel; two groups, the second ragged; the 4-row, 2-row and 1-row kernels. */
+const SHAPE = { rows: 19, columns: 88, n: 7, indexed: true, misalign: 2 };
+const FLOATS: readonly Layout[] = ['f32', 'bf16', 'f16'];
+const TILES: readonly Layout[] = ['q4g64', 'q4g64-f32', 'q8g64', 'q8g64-f32'];
+
+/** One or more scenes of every kernel. */
+export function selfTestScenes(): Scene[] {
+  const kind: Kind = 'ordinary';
+  const elements = 37;
+  return [
+    ...(['extreme', 'special'] as const).map(k => quantiseCase(1, { rows: 3, columns: 150, kind: k })),
+    ...TILES.map(layout => tilesCase(2, { ...SHAPE, layout, kind })),
+    tilesCase(3, { ...SHAPE, layout: 'q4g64', kind: 'equal' }),
+    tilesCase(3, { ...SHAPE, layout: 'q8g64', kind: 'equal' }),
+    ...FLOATS.map(layout => floatCase(4, { ...SHAPE, layout, rows: 3, kind })),
+    ...TILES.map(layout => exactCase(5, { ...SHAPE, layout, rows: 3, kind })),
+    ...[...FLOATS, ...TILES].map(layout => embedCase(6, { layout, rows: 19, columns: 75, n: 2, kind, misalign: 2 })),
+    rmsNormCase(7, { rows: 2, columns: 43, kind }),
+    ropeCase(8, { rows: 2, heads: 2, headDim: 24, rotaryDim: 20, kind }),
+    attentionCase(9, { keys: [70, 3], heads: 4, kvHeads: 2, headDim: 40, kind }),
+    elementCase('swiglu', 10, { elements, kind: 'extreme' }),
+    elementCase('add', 11, { elements, kind }),
+    elementCase('scale', 12, { elements, kind }),
+    elementCase('clamp', 13, { elements, kind: 'special' }),
+    elementCase('allFinite', 14, { elements, kind: 'extreme' }),
+    elementCase('allFinite', 15, { elements, kind: 'special' }),
+    softmaxCase(16, { rows: 2, columns: 43, kind }),
+    topKCase(17, { rows: 3, columns: 21, k: 5, normalise: 1, kind: 'steps' }),
+    combineCase(18, { rows: 2, columns: 43, k: 3, kind }),
+  ];
+}
+
+/** Null when `kernels`, bound to `memory` (SELF_TEST_PAGES or more), agrees with the reference; else the first difference. */
+export function selfTest(kernels: Kernels, memory: WebAssembly.Memory): string | null {
+  const reference = createReferenceKernels(memory);
+  for (const scene of selfTestScenes()) {
+    if (typeof kernels[scene.op] !== 'function') return `${scene.op} is missing`;
+    const difference = compare(scene, kernels, reference, memory);
+    if (difference) return difference;
+  }
+  return null;
+}

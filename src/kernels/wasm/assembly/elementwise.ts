@@ -1,0 +1,78 @@
+// Operations that treat every element alone. `load4` and `store4` cut the last, ragged quad.
+
+import { loadPart, storePart } from './lanes';
+import { silu4 } from './math';
+
+/** Up to four floats from `p`; `left` of them are wanted. */
+@inline
+export function load4(p: usize, left: i32): v128 {
+  return left >= 4 ? v128.load(p) : loadPart(p, left);
+}
+
+@inline
+export function store4(p: usize, v: v128, left: i32): void {
+  if (left >= 4) v128.store(p, v);
+  else storePart(p, v, left);
+}
+
+export function swiglu(gate: usize, up: usize, y: usize, element0: i32, element1: i32): void {
+  for (let i = element0; i < element1; i += 4) {
+    const at = <usize>i << 2, left = element1 - i;
+    store4(y + at, f32x4.mul(silu4(load4(gate + at, left)), load4(up + at, left)), left);
+  }
+}
+
+export function add(x: usize, y: usize, element0: i32, element1: i32): void {
+  for (let i = element0; i < element1; i += 4) {
+    const at = <usize>i << 2, left = element1 - i;
+    store4(x + at, f32x4.add(load4(x + at, left), load4(y + at, left)), left);
+  }
+}
+
+export function scale(x: usize, factor: f32, element0: i32, element1: i32): void {
+  const f = f32x4.splat(factor);
+  for (let i = element0; i < element1; i += 4) {
+    const at = <usize>i << 2, left = element1 - i;
+    store4(x + at, f32x4.mul(load4(x + at, left), f), left);
+  }
+}
+
+/** NaN stays NaN. */
+export function clamp(x: usize, limit: f32, element0: i32, element1: i32): void {
+  const high = f32x4.splat(limit), low = f32x4.splat(-limit);
+  for (let i = element0; i < element1; i += 4) {
+    const at = <usize>i << 2, left = element1 - i;
+    const v = load4(x + at, left);
+    store4(x + at, v128.bitselect(high, f32x4.pmax(v, low), f32x4.gt(v, high)), left);
+  }
+}
+
+export function combine(
+  x: usize, parts: usize, weights: usize, k: i32, columns: i32, row0: i32, row1: i32,
+): void {
+  const rowBytes = <usize>columns << 2;
+  for (let row = row0; row < row1; row++) {
+    const first = parts + <usize>(row * k) * rowBytes;
+    const factors = weights + (<usize>(row * k) << 2);
+    for (let i = 0; i < columns; i += 4) {
+      const at = <usize>i << 2, left = columns - i;
+      let sum = f32x4.splat(0);
+      for (let slot = 0; slot < k; slot++) {
+        const part = load4(first + <usize>slot * rowBytes + at, left);
+        const product = f32x4.mul(v128.load32_splat(factors + (<usize>slot << 2)), part);
+        sum = slot == 0 ? product : f32x4.add(sum, product);
+      }
+      const to = x + <usize>row * rowBytes + at;
+      store4(to, f32x4.add(load4(to, left), sum), left);
+    }
+  }
+}
+
+export function allFinite(x: usize, elements: i32): i32 {
+  const infinity = f32x4.splat(Infinity);
+  let finite = i32x4.splat(-1);
+  for (let i = 0; i < elements; i += 4) {
+    finite = v128.and(finite, f32x4.lt(f32x4.abs(load4(x + (<usize>i << 2), elements - i)), infinity));
+  }
+  return i32x4.all_true(finite);
+}

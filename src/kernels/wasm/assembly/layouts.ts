@@ -1,0 +1,39 @@
+// Layout numbers, as LAYOUT_ID of quant/layouts.ts has them, and what follows from them.
+
+export const F32: i32 = 0;
+export const BF16: i32 = 1;
+export const F16: i32 = 2;
+export const Q4: i32 = 3;
+export const Q4_WIDE: i32 = 4;
+export const Q8: i32 = 5;
+export const Q8_WIDE: i32 = 6;
+
+export const Q4_CODES: usize = 512;
+export const Q8_CODES: usize = 1024;
+
+@inline
+export function isQ8(layout: i32): bool {
+  return layout >= Q8;
+}
+
+/** Scales are float32 (else bfloat16). */
+@inline
+export function isWide(layout: i32): bool {
+  return layout == Q4_WIDE || layout == Q8_WIDE;
+}
+
+@inline
+export function codeBytes(layout: i32): usize {
+  return isQ8(layout) ? Q8_CODES : Q4_CODES;
+}
+
+@inline
+export function tileBytes(layout: i32): usize {
+  return codeBytes(layout) + (isWide(layout) ? 64 : 32);
+}
+
+/** Entry i of an i32 index table, or i when there is no table. */
+@inline
+export function rowOf(index: usize, i: i32): usize {
+  return index == 0 ? <usize>i : <usize>load<i32>(index + (<usize>i << 2));
+}
