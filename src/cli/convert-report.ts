@@ -2,15 +2,15 @@
 
 import { formatBytes, formatSeconds } from '../common/units.ts';
 import type { ConversionPlan, ConversionReport } from '../convert/types.ts';
-import { table } from './report.ts';
+import { plural, table } from './report.ts';
 
 /** What will be written, before anything is. */
 export function planText(plan: ConversionPlan): string {
   const classes = plan.classes.map(each => [
     each.role,
-    `${each.from} -> ${each.to}, ${each.bitsPerWeight.toFixed(2)} bits per weight, ${formatBytes(each.bytes)} (${each.tensors} tensors)`,
+    `${each.from} -> ${each.to}, ${each.bitsPerWeight.toFixed(2)} bits per weight, ${formatBytes(each.bytes)} (${plural(each.tensors, 'tensor')})`,
   ]);
-  const size = `${formatBytes(plan.totalBytes)} in ${plan.shards.length} files, ${plan.bitsPerWeight.toFixed(2)} bits per weight`;
+  const size = `${formatBytes(plan.totalBytes)} in ${plural(plan.shards.length, 'file')}, ${plan.bitsPerWeight.toFixed(2)} bits per weight`;
   const rows = [
     ['source', `${plan.source} (${plan.family}, ${formatBytes(plan.sourceBytes)})`],
     ['destination', plan.destination],
@@ -20,9 +20,10 @@ export function planText(plan: ConversionPlan): string {
   ];
   if (plan.copied.length > 0) rows.push(['copied', plan.copied.join(', ')]);
   if (plan.absent.length > 0) rows.push(['not there', plan.absent.join(', ')]);
-  if (plan.leftOut.length > 0) rows.push(['left out', `${plan.leftOut.length} tensors that no computation needs`]);
+  if (plan.leftOut.length > 0)
+    rows.push(['left out', `${plural(plan.leftOut.length, 'tensor')} that no computation needs`]);
   if (plan.finishedShards.length > 0) {
-    rows.push(['continues', `${plan.finishedShards.length} files of an earlier run are kept if they are intact`]);
+    rows.push(['continues', `${plural(plan.finishedShards.length, 'file')} of an earlier run, kept if intact`]);
   }
   for (const line of plan.notes) rows.push(['note', line]);
   return table(rows);
@@ -30,7 +31,7 @@ export function planText(plan: ConversionPlan): string {
 
 export function doneText({ plan, written, kept, bytes, seconds }: ConversionReport): string {
   const before = kept.length > 0 ? `, ${kept.length} kept from an earlier run` : '';
-  return `wrote ${plan.destination}: ${formatBytes(bytes)}, ${written.length} files${before}, in ${formatSeconds(seconds)}`;
+  return `wrote ${plan.destination}: ${formatBytes(bytes)}, ${plural(written.length, 'file')}${before}, in ${formatSeconds(seconds)}`;
 }
 
 export function planJson(plan: ConversionPlan) {

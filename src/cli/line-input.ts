@@ -40,11 +40,17 @@ export function openLineInput(
     if (key?.name === 'paste-start') pasting = true;
     if (key?.name === 'paste-end') pasting = false;
   };
+  let history: string[] = [];
+  editor.on('history', changed => {
+    history = changed;
+  });
   editor.on('line', line => {
-    pasted.push(line);
+    // A message of several lines that comes back from the history has carriage returns between them.
+    pasted.push(line.replaceAll('\r', '\n'));
     if (pasting) return;
     const message = pasted.join('\n');
-    if (pasted.length > 1) joinHistory(editor, pasted.length, message);
+    // The editor has remembered each line by itself; the arrow key is to bring the message back whole.
+    if (pasted.length > 1) history.splice(0, Math.min(pasted.length, history.length), message);
     pasted = [];
     deliver(message);
   });
@@ -85,11 +91,4 @@ export function openLineInput(
       editor.close();
     },
   };
-}
-
-/** The editor remembers each pasted line by itself; the arrow key should bring the message back whole. */
-function joinHistory(editor: readline.Interface, lines: number, message: string): void {
-  const history = (editor as unknown as { history?: string[] }).history;
-  if (!history) return;
-  history.splice(0, Math.min(lines, history.length), message.replaceAll('\n', ' '));
 }

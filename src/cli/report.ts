@@ -42,7 +42,7 @@ export function answerJson(model: string, { start, end }: Answer) {
 /** "23 tokens, 45.1 tok/s, first after 0.1 s, expert hits 82 %, 12.0 MB read" */
 export function answerFooter({ end }: Answer): string {
   const { stats, tokenIds, finishReason } = end;
-  const parts = [tokenIds.length === 1 ? '1 token' : `${tokenIds.length} tokens`];
+  const parts = [plural(tokenIds.length, 'token')];
   if (stats.decode_tokens > 0 && stats.decode_s > 0) {
     parts.push(`${(stats.decode_tokens / stats.decode_s).toFixed(1)} tok/s`);
   }
@@ -72,7 +72,7 @@ export function answerStatistics({ start, end }: Answer): string {
       'memory',
       `${formatBytes(stats.max_rss_bytes)} at most; weights ${formatBytes(stats.resident_bytes)}, experts ${formatBytes(stats.slot_bytes)}`,
     ],
-    ['compute', `${stats.kernels}, ${stats.threads} ${stats.threads === 1 ? 'thread' : 'threads'}`],
+    ['compute', `${stats.kernels}, ${plural(stats.threads, 'thread')}`],
     [
       'sampling',
       `temperature ${start.sampling.temperature}, top_p ${start.sampling.topP}, seed ${start.sampling.seed}`,
@@ -181,7 +181,7 @@ export function infoText(version: string, info: EngineInfo): string {
     ],
     [
       'compute',
-      `${info.kernels}, ${info.activations} activations, ${info.threads} threads, ${info.readers} readers, ${info.directIo ? 'direct' : 'buffered'} reads`,
+      `${info.kernels}, ${info.activations} activations, ${plural(info.threads, 'thread')}, ${plural(info.readers, 'reader')}, ${info.directIo ? 'direct' : 'buffered'} reads`,
     ],
     [
       'ceiling',
@@ -199,6 +199,10 @@ export function infoText(version: string, info: EngineInfo): string {
 export function count(n: number): string {
   if (n >= 1e9) return `${(n / 1e9).toFixed(1)} billion`;
   return n >= 1e6 ? `${(n / 1e6).toFixed(1)} million` : String(n);
+}
+
+export function plural(n: number, noun: string): string {
+  return `${n} ${noun}${n === 1 ? '' : 's'}`;
 }
 
 /** Two columns, the first as wide as its widest cell. */

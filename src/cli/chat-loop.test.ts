@@ -1,0 +1,128 @@
+import { describe, expect, test } from 'vitest';
+import type { ChatMessage, Engine, GenerateEvent, GenerateRequest, GenerateStats } from '../engine/api.ts';
+import { ChatLoop } from './chat-loop.ts';
+import { Interrupts } from './interrupts.ts';
+import type { LineInput } from './line-input.ts';
+
+const STATS = {
+  expert_requests: 4,
+  expert_hits: 3,
+  decode_tokens: 1,
+  decode_s: 0.1,
+  ttft_s: 0,
+  bytes_read: 0,
+} as GenerateStats;
+
+/** Answers every message with its number of messages; "boom" fails, "slow" waits to be stopped. A token per message. */
+function scriptedEngine(context: number): Engine {
+  async function* generate(request: GenerateRequest, signal?: AbortSignal): AsyncGenerator<GenerateEvent> {
+    const { messages } = request.prompt as { messages: ChatMessage[] };
+    const last = messages.at(-1)!.content;
+    if (last === 'boom') throw new Error('no luck');
+    yield { type: 'start', promptIds: [1], sampling: { temperature: 1, topP: 1, seed: 7 } as never };
+    const text = `${messages.length}:${messages.map(m => m.content.length).join(',')}`;
+    yield { type: 'token', id: 5, text };
+    const slow = last === 'slow';
+    if (slow && !signal?.aborted) await new Promise(resolve => signal?.addEventListener('abort', resolve));
+    const finishReason = slow ? 'cancelled' : 'stop';
+    yield { type: 'end', text, tokenIds: [5], finishReason, stopReason: null, stats: STATS };
+  }
+  const encode = async (prompt: unknown) => Array((prompt as { messages: unknown[] }).messages.length).fill(1);
+  return { info: { context, maxContext: 100 }, generate, encode } as unknown as Engine;
+}
+
+async function talk(
+  messages: (string | (() => string))[],
+  { context = 50, system }: { context?: number; system?: string } = {},
+) {
+  const said: string[] = [];
+  const interrupts = new Interrupts(
+    () => said.push('LEFT'),
+    () => (clock += 1000),
+  );
+  let clock = 0;
+  const input: LineInput = {
+    interactive: true,
+    next: async () => {
+      const next = messages.shift();
+      return next === undefined ? null : typeof next === 'string' ? next : next();
+    },
+    dropTyped: () => false,
+    close: () => {},
+  };
+  const output = {
+    answer: (text: string) => {
+      said.push(`A ${text}`);
+      if (messages[0] === 'STOP') {
+        messages.shift();
+        interrupts.press();
+      }
+    },
+    reply: (text: string) => said.push(`R ${text}`),
+    footer: (text: string) => said.push(`F ${text}`),
+    error: (error: unknown) => said.push(`E ${(error as Error).message} / ${(error as { hint?: string }).hint}`),
+    closed: () => false,
+  };
+  await new ChatLoop(scriptedEngine(context), input, output, interrupts, { system }).run();
+  return said.filter(line => line !== 'A \n' && line !== 'A ');
+}
+
+const answers = (said: string[]) => said.filter(line => line.startsWith('A '));
+
+test('each turn carries the ones before, and the system message', async () => {
+  expect(answers(await talk(['hi', 'you']))).toEqual(['A 1:2', 'A 3:2,3,3']);
+  expect(answers(await talk(['hi', 'you'], { system: 'be' }))).toEqual(['A 2:2,2', 'A 4:2,2,5,3']);
+});
+
+test('the footer stands under the answer', async () => {
+  expect((await talk(['hi']))[1]).toBe('F [1 token, 10.0 tok/s, first after 0.0 s, expert hits 75 %, 0 B read]');
+});
+
+test('empty lines are not sent, :quit ends', async () => {
+  expect(answers(await talk(['', '  ', 'hi', ':quit', 'never']))).toEqual(['A 1:2']);
+});
+
+describe('commands', () => {
+  test(':reset and :undo take turns back, the system message stays', async () => {
+    expect(answers(await talk(['hi', 'you', ':undo', 'yes', ':reset', 'hi']))).toEqual([
+      'A 1:2',
+      'A 3:2,3,3',
+      'A 3:2,3,3',
+      'A 1:2',
+    ]);
+    expect(answers(await talk(['hi', ':reset', 'hi'], { system: 'be' }))).toEqual(['A 2:2,2', 'A 2:2,2']);
+    expect(await talk([':undo'])).toEqual(['R There is nothing to take back.']);
+  });
+
+  test(':help lists them all, :stats tells about the last answer', async () => {
+    const [help] = await talk([':help']);
+    for (const command of [':help', ':stats', ':undo', ':reset', ':quit']) expect(help).toContain(command);
+    expect(await talk([':stats'])).toEqual(['R There is no answer yet.']);
+    expect((await talk(['hi', ':stats'])).at(-1)).toContain('3 of 4 requests in memory');
+  });
+
+  test('an unknown one is not sent to the model, text that only starts with a colon is', async () => {
+    expect(await talk([':quti'])).toEqual(['R There is no command :quti; :help lists them.']);
+    expect(answers(await talk([': hello', ':-) hi']))).toHaveLength(2);
+  });
+});
+
+test('a turn that does not fit is refused with the numbers and the conversation is kept', async () => {
+  const said = await talk(['a', 'b', 'c', ':undo', 'd'], { context: 5 });
+  expect(said.filter(line => line.startsWith('E'))).toEqual([
+    expect.stringMatching(/has 5 tokens, and the context of 5 .* conversation is kept \/ .*:undo.*:reset.*--ctx 10/),
+  ]);
+  expect(answers(said)).toEqual(['A 1:1', 'A 3:1,3,1', 'A 3:1,3,1']);
+});
+
+test('a failed turn is reported and left out', async () => {
+  const said = await talk(['boom', 'hi']);
+  expect(said[0]).toContain('no luck');
+  expect(answers(said)).toEqual(['A 1:2']);
+});
+
+test('a stopped answer stays as far as it came', async () => {
+  const said = await talk(['slow', 'STOP', 'hi']);
+  expect(answers(said)).toEqual(['A 1:4', 'A 3:4,3,2']);
+  expect(said.find(line => line.startsWith('F'))).toContain('stopped');
+});

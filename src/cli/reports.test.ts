@@ -1,0 +1,69 @@
+import { expect, test } from 'vitest';
+import type { ConversionPlan, ConversionReport } from '../convert/types.ts';
+import { doneText, planJson, planText, reportJson } from './convert-report.ts';
+import { oracleJson, oracleText, perplexityJson, perplexityText } from './eval-report.ts';
+
+const PLAN = {
+  source: '/in',
+  destination: '/out',
+  family: 'olmoe',
+  experts: 'q4g64',
+  dense: 'q8',
+  classes: [
+    { role: 'experts', tensors: 192, weights: 28e6, from: 'bf16', to: 'q4g64', bitsPerWeight: 4.4375, bytes: 15.7e6 },
+  ],
+  shards: [{ name: 'model-00001-of-00001.safetensors', bytes: 19.8e6, tensors: [] }],
+  copied: ['config.json'],
+  absent: ['LICENSE'],
+  leftOut: [],
+  notes: ['a note'],
+  bitsPerWeight: 4.93,
+  totalBytes: 19.8e6,
+  sourceBytes: 64.1e6,
+  finishedShards: ['model-00001-of-00001.safetensors'],
+  neededBytes: 87.1e6,
+  freeBytes: 1e9,
+} as unknown as ConversionPlan;
+
+const REPORT: ConversionReport = { plan: PLAN, kept: ['a'], written: ['b'], bytes: 19.8e6, seconds: 1.5 };
+
+test('the plan names encodings, bits per weight, sizes, space and what an earlier run left', () => {
+  const text = planText(PLAN);
+  expect(text).toContain('bf16 -> q4g64, 4.44 bits per weight, 15.7 MB');
+  expect(text).toContain('87.1 MB needed, 1.00 GB free');
+  expect(text).toMatch(/in all +19.8 MB in 1 file, 4.93 bits per weight/);
+  expect(text).toMatch(/continues +1 file of an earlier run/);
+  expect(text).toMatch(/note +a note/);
+  expect(planJson(PLAN)).toMatchObject({
+    total_bytes: 19.8e6,
+    classes: [{ role: 'experts', bits_per_weight: 4.4375 }],
+  });
+});
+
+test('the report tells what was written and what was kept', () => {
+  expect(doneText(REPORT)).toBe('wrote /out: 19.8 MB, 1 file, 1 kept from an earlier run, in 1.5 s');
+  expect(reportJson(REPORT)).toMatchObject({ written: ['b'], kept: ['a'], seconds: 1.5 });
+});
+
+test('an oracle report names the first difference', () => {
+  const same = {
+    passed: true,
+    tolerance: 1e-4,
+    maxLogitDifference: 2e-5,
+    hiddenDifferences: [1e-6, null],
+    routerMismatches: 0,
+    greedy: [{ promptTokens: 24, matching: 48, total: 48 }],
+    firstDifference: null,
+  };
+  expect(oracleText(same)).toContain('same as the reference');
+  expect(oracleText(same)).toContain('layer 0 1.00e-6, layer 1 not in the pack');
+  const different = { ...same, passed: false, firstDifference: 'layer 1: 3 tokens choose other experts' };
+  expect(oracleText(different)).toContain('DIFFERENT, first at layer 1: 3 tokens');
+  expect(oracleJson('m', different)).toMatchObject({ passed: false, first_difference: different.firstDifference });
+});
+
+test('a perplexity report', () => {
+  const report = { ppl: 1.8533, nll: 0.617, bitsPerByte: 0.25, tokens: 10, predictedTokens: 9, bytes: 40, window: 256 };
+  expect(perplexityText(report)).toContain('1.8533');
+  expect(perplexityJson('m', 't', report)).toMatchObject({ ppl: 1.8533, bits_per_byte: 0.25, predicted_tokens: 9 });
+});
