@@ -1,0 +1,120 @@
+/** The chat template of a model: found, parsed once, rendered many times. */
+
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { TokenizerError } from '../common/errors.ts';
+import { readSmallFile } from '../formats/files.ts';
+import { decodeUtf8, isJsonObject } from '../formats/json.ts';
+import { analyseNodes, runTemplate, type TemplateHooks, type TemplateNodes } from './template-run.ts';
+import { parseTemplate, unsupportedConstructs } from './template-syntax.ts';
+
+/** Published templates reach about 20 kB. */
+export const MAX_TEMPLATE_BYTES = 2 ** 20;
+
+export interface RenderVariables {
+  readonly messages: readonly unknown[];
+  /** null when the request has none, as transformers passes it. */
+  readonly tools: readonly unknown[] | null;
+  readonly add_generation_prompt: boolean;
+  readonly [name: string]: unknown;
+}
+
+interface ParsedTemplate {
+  readonly source: string;
+  readonly nodes: TemplateNodes | null;
+  /** Why it cannot be used, with the line. */
+  readonly problem: string | null;
+  readonly unsupported: readonly string[];
+}
+
+const PLAIN: TemplateHooks = { plain: text => text, pattern: text => text, json: text => text };
+
+export class ChatTemplate {
+  readonly #templates: ReadonlyMap<string, ParsedTemplate>;
+
+  /** null when the model has no template. A template that cannot be parsed is an error only when it is rendered. */
+  static load(directory: string, config: Readonly<Record<string, unknown>>): ChatTemplate | null {
+    const sources = new Map<string, string>();
+    const file = join(directory, 'chat_template.jinja');
+    if (existsSync(file)) sources.set('default', decodeUtf8(readSmallFile(file, MAX_TEMPLATE_BYTES), file));
+    else readConfigTemplates(config.chat_template, sources);
+    return sources.size === 0 ? null : new ChatTemplate(sources);
+  }
+
+  constructor(sources: ReadonlyMap<string, string>) {
+    this.#templates = new Map([...sources].map(([name, source]) => [name, parse(source)]));
+  }
+
+  get names(): string[] {
+    return [...this.#templates.keys()];
+  }
+
+  /** Lines for people: a template that is broken, filters and tests that will fail when they are reached. */
+  get problems(): string[] {
+    return [...this.#templates].flatMap(([name, { problem, unsupported }]) => {
+      const which = this.#templates.size > 1 ? `chat template "${name}"` : 'chat template';
+      const all = problem === null ? unsupported.map(what => `${what} is not supported`) : [problem];
+      return all.map(what => `${which}: ${what}`);
+    });
+  }
+
+  /** Text and string literals of the template, as far as it can be used. */
+  literals(tools: boolean, name?: string): readonly string[] {
+    return this.#choose(tools, name).nodes?.literals ?? [];
+  }
+
+  /**
+   * Renders the named template; without a name `tool_use` when there are tools and the model has one, else `default`.
+   * Throws RequestError when the template refuses the conversation, TokenizerError when it is broken or exceeds a limit.
+   */
+  render(variables: RenderVariables, now: Date, hooks: TemplateHooks = PLAIN, name?: string): string {
+    const { nodes, problem } = this.#choose(variables.tools !== null, name);
+    if (!nodes) {
+      throw new TokenizerError(
+        'CHAT_TEMPLATE_INVALID',
+        `the chat template of this model cannot be parsed: ${problem}`,
+        {
+          hint: 'use the raw prompt form, or repair the template (chat_template.jinja takes precedence)',
+        },
+      );
+    }
+    return runTemplate(nodes, variables, hooks, now);
+  }
+
+  #choose(tools: boolean, name?: string): ParsedTemplate {
+    const wanted = name ?? (tools && this.#templates.has('tool_use') ? 'tool_use' : 'default');
+    const template = this.#templates.get(wanted);
+    if (template) return template;
+    throw new TokenizerError('CHAT_TEMPLATE_MISSING', `this model has no chat template named "${wanted}"`, {
+      hint: `it has: ${this.names.join(', ')}`,
+    });
+  }
+}
+
+function readConfigTemplates(value: unknown, sources: Map<string, string>): void {
+  if (typeof value === 'string') sources.set('default', value);
+  else if (Array.isArray(value)) {
+    for (const item of value) {
+      if (isJsonObject(item) && typeof item.name === 'string' && typeof item.template === 'string') {
+        sources.set(item.name, item.template);
+      }
+    }
+  }
+}
+
+function parse(source: string): ParsedTemplate {
+  if (source.length > MAX_TEMPLATE_BYTES) {
+    return { source: '', nodes: null, problem: `it is longer than ${MAX_TEMPLATE_BYTES} characters`, unsupported: [] };
+  }
+  const result = parseTemplate(source);
+  if ('problem' in result) {
+    const { message, line } = result.problem;
+    return { source, nodes: null, problem: line === null ? message : `line ${line}: ${message}`, unsupported: [] };
+  }
+  return {
+    source,
+    nodes: analyseNodes(result.program),
+    problem: null,
+    unsupported: unsupportedConstructs(source, result.program),
+  };
+}
