@@ -32,6 +32,8 @@ const QUEUED = 1;
 const RUNNING = 2;
 const DONE = 3;
 const FAILED = 4;
+/** Low bits of a state word; those above say which reader runs it, so that a claim names its owner in one step. */
+const STATE_BITS = 3;
 const STATES: readonly TicketState[] = ['free', 'queued', 'running', 'done', 'failed'];
 const FAILURES: readonly FailureCode[] = ['READ_FAILED', 'SHORT_READ', 'HASH_MISMATCH', 'PACK_FAILED', 'READER_DIED'];
 const DEMAND = 0;
@@ -53,10 +55,9 @@ const SEQUENCE = 2;
 const RECORD = 3;
 const ARENA = 4;
 const DESTINATION = 5;
-const READER = 6;
-const FAILURE = 7;
-const FAILED_FILE = 8;
-const TEXT_BYTES = 9;
+const FAILURE = 6;
+const FAILED_FILE = 7;
+const TEXT_BYTES = 8;
 const TICKET_WORDS = LINE;
 
 // Float64 results of a ticket.
@@ -106,7 +107,6 @@ export class RequestQueue {
     this.#words[at + RECORD] = record;
     this.#words[at + ARENA] = arena;
     this.#words[at + DESTINATION] = destination;
-    Atomics.store(this.#words, at + READER, -1);
     Atomics.store(this.#words, at + PRIORITY, priority === 'demand' ? DEMAND : AHEAD);
     Atomics.store(this.#words, at + SEQUENCE, this.#sequence++ | 0);
     Atomics.store(this.#words, at + STATE, QUEUED);
@@ -117,7 +117,7 @@ export class RequestQueue {
   }
 
   state(ticket: number): TicketState {
-    return STATES[Atomics.load(this.#words, row(ticket) + STATE)];
+    return STATES[Atomics.load(this.#words, row(ticket) + STATE) & (2 ** STATE_BITS - 1)];
   }
 
   /** Moves a queued request before all speculative ones, in its original order among the demanded. */
@@ -162,12 +162,12 @@ export class RequestQueue {
 
   /** For a reader that died: fails what it was running. */
   abandonReader(reader: number, text: string): void {
-    this.#failWhere(RUNNING, text, at => Atomics.load(this.#words, at + READER) === reader);
+    this.#failWhere(runningBy(reader), text);
   }
 
   /** For the death of the last reader: nobody will ever take what is queued. */
   abandonQueued(text: string): void {
-    this.#failWhere(QUEUED, text, () => true);
+    this.#failWhere(QUEUED, text);
   }
 
   // ---- readers ----
@@ -177,10 +177,8 @@ export class RequestQueue {
     for (;;) {
       const ticket = this.#next();
       if (ticket < 0) return -1;
-      const at = row(ticket);
-      if (Atomics.compareExchange(this.#words, at + STATE, QUEUED, RUNNING) !== QUEUED) continue;
-      Atomics.store(this.#words, at + READER, reader);
-      return ticket;
+      const found = Atomics.compareExchange(this.#words, row(ticket) + STATE, QUEUED, runningBy(reader));
+      if (found === QUEUED) return ticket;
     }
   }
 
@@ -291,11 +289,10 @@ export class RequestQueue {
     Atomics.notify(this.#words, DONE_WORD);
   }
 
-  #failWhere(state: number, text: string, matches: (at: number) => boolean): void {
+  #failWhere(word: number, text: string): void {
     const high = Atomics.load(this.#words, HIGH_WORD);
     for (let ticket = 0; ticket < high; ticket++) {
-      const at = row(ticket);
-      if (Atomics.load(this.#words, at + STATE) !== state || !matches(at)) continue;
+      if (Atomics.load(this.#words, row(ticket) + STATE) !== word) continue;
       this.fail(ticket, { code: 'READER_DIED', file: -1, offset: 0, expected: 0, got: 0, text });
     }
   }
@@ -303,4 +300,8 @@ export class RequestQueue {
 
 function row(ticket: number): number {
   return CONTROL_WORDS + ticket * TICKET_WORDS;
+}
+
+function runningBy(reader: number): number {
+  return RUNNING | (reader << STATE_BITS);
 }

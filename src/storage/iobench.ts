@@ -1,0 +1,144 @@
+/** What the disk gives when it is read as the engine reads: same readers, same queue, same arenas, random aligned blocks. */
+
+import { statSync } from 'node:fs';
+import { StorageError } from '../common/errors.ts';
+import { alignDown } from '../common/units.ts';
+import type { StoredRecord } from '../quant/stored.ts';
+import { ReadPool } from './read-pool.ts';
+import { PAGE, RecordTable } from './record-table.ts';
+
+const WASM_PAGE = 65536;
+/** One slot being read and one waiting per reader: no reader is ever idle, and the disk sees exactly `depth` reads. */
+const SLOTS_PER_READER = 2;
+/** More blocks than this are not told apart: a larger file is sampled evenly. */
+const MAX_BLOCKS = 65536;
+
+export interface DiskMeasureOptions {
+  /** An existing file; only its whole blocks are read. */
+  readonly path: string;
+  /** A multiple of 4096. */
+  readonly blockBytes: number;
+  /** Reads in flight. */
+  readonly depth: number;
+  /** Stop after this time or this many bytes, whichever comes first; without either, after one second. */
+  readonly seconds?: number;
+  readonly totalBytes?: number;
+  /** False: through the page cache. */
+  readonly direct: boolean;
+  /** Order of the blocks; the same seed reads the same blocks. */
+  readonly seed?: number;
+}
+
+export interface DiskMeasure {
+  readonly bytesPerSecond: number;
+  readonly bytes: number;
+  readonly reads: number;
+  readonly seconds: number;
+  /** Time of one read inside the system, in microseconds. */
+  readonly medianReadUs: number;
+  readonly p99ReadUs: number;
+}
+
+/** Blocks the calling thread while it measures. Errors: those of ReadPool, FILE_TOO_SMALL. */
+export async function measureDisk(options: DiskMeasureOptions): Promise<DiskMeasure> {
+  const { path, blockBytes, depth, direct } = options;
+  const { size, mtimeMs, ino } = statSync(path);
+  const blocks = Math.floor(size / blockBytes);
+  if (blocks < 1 || blockBytes < PAGE || blockBytes % PAGE !== 0) {
+    throw new StorageError('FILE_TOO_SMALL', `${path} (${size} bytes) has no block of ${blockBytes} bytes`, {
+      details: { file: path, bytes: size, blockBytes },
+      hint: 'use a larger file and blocks that are multiples of 4096',
+    });
+  }
+  const files = [{ path, bytes: size, mtimeMs, inode: ino }];
+  const table = RecordTable.build(blockRecords(blocks, blockBytes), files);
+  const slots = depth * SLOTS_PER_READER;
+  const pages = Math.ceil((slots * blockBytes) / WASM_PAGE);
+  const arena = new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
+  // Touched now: the first use of a page is a page fault, which is not the disk's time.
+  new Uint8Array(arena.buffer).fill(1);
+  const pool = await ReadPool.open({
+    files,
+    table,
+    arenas: [arena],
+    readers: depth,
+    io: direct ? 'direct' : 'buffered',
+    staging: null,
+    verify: false,
+  });
+  try {
+    return readBlocks(pool, table.records, options);
+  } finally {
+    await pool.close();
+  }
+}
+
+function readBlocks(pool: ReadPool, records: number, options: DiskMeasureOptions): DiskMeasure {
+  const { blockBytes, depth, direct, totalBytes = Number.POSITIVE_INFINITY } = options;
+  const seconds = options.seconds ?? (options.totalBytes === undefined ? 1 : Number.POSITIVE_INFINITY);
+  // A second pass through the page cache would measure memory.
+  const limit = direct ? totalBytes : Math.min(totalBytes, records * blockBytes);
+  const order = shuffled(records, options.seed ?? 1);
+  const tickets = new Array<number>(depth * SLOTS_PER_READER).fill(-1);
+  const times: number[] = [];
+  let submitted = 0;
+  let bytes = 0;
+  let inFlight = 0;
+  const began = performance.now();
+  const elapsed = () => (performance.now() - began) / 1000;
+  do {
+    for (let slot = 0; slot < tickets.length; slot++) {
+      const state = tickets[slot] < 0 ? 'free' : pool.state(tickets[slot]);
+      if (state === 'queued' || state === 'running') continue;
+      if (state !== 'free') {
+        const result = pool.finish(tickets[slot]);
+        bytes += result.bytes;
+        times.push(result.serviceUs);
+        tickets[slot] = -1;
+        inFlight--;
+      }
+      if (submitted * blockBytes >= limit || elapsed() >= seconds) continue;
+      tickets[slot] = pool.submit(order[submitted++ % records], 0, slot * blockBytes, 'demand');
+      inFlight++;
+    }
+    if (inFlight > 0) pool.waitAny(Number.POSITIVE_INFINITY);
+  } while (inFlight > 0);
+  const taken = elapsed();
+  times.sort((a, b) => a - b);
+  return {
+    bytesPerSecond: bytes / taken,
+    bytes,
+    reads: times.length,
+    seconds: taken,
+    medianReadUs: times[Math.floor(times.length / 2)] ?? 0,
+    p99ReadUs: times[Math.floor(times.length * 0.99)] ?? 0,
+  };
+}
+
+function blockRecords(blocks: number, blockBytes: number): StoredRecord[] {
+  const count = Math.min(blocks, MAX_BLOCKS);
+  const stride = alignDown((blocks * blockBytes) / count, blockBytes);
+  return Array.from({ length: count }, (_, i) => ({
+    name: `block ${i}`,
+    extents: [{ file: 0, offset: i * stride, bytes: blockBytes }],
+    parts: [],
+    packs: [],
+    sha256: null,
+  }));
+}
+
+/** 0..count-1 in an order fixed by the seed (Fisher-Yates with a 32-bit xorshift). */
+function shuffled(count: number, seed: number): Int32Array {
+  const order = Int32Array.from({ length: count }, (_, i) => i);
+  let state = Math.imul(seed, 2654435761) | 1;
+  for (let i = count - 1; i > 0; i--) {
+    state ^= state << 13;
+    state ^= state >>> 17;
+    state ^= state << 5;
+    const j = (state >>> 0) % (i + 1);
+    const swapped = order[i];
+    order[i] = order[j];
+    order[j] = swapped;
+  }
+  return order;
+}
