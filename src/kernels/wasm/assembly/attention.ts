@@ -1,7 +1,6 @@
 // Two-pass softmax attention of one query head over KV blocks.
 
 import { dotRow } from './float-rows';
-import { F32 } from './layouts';
 import { loadPart, storePart, tree16 } from './lanes';
 import { exp4 } from './math';
 
@@ -78,7 +77,7 @@ function scoreKeys(
     let key = load<usize>(table) + keyOffset;
     const end = key + <usize>min(KV_BLOCK, keys - from) * rowBytes;
     for (; key < end; key += rowBytes) {
-      store<f32>(scores, dotRow(F32, key, q, headDim) * scale);
+      store<f32>(scores, dotRow<f32>(key, q, headDim) * scale);
       scores += 4;
     }
     table += 4;

@@ -1,7 +1,7 @@
 // Dot products over 16 virtual lanes (lane = element mod 16) and row decoding, for float layouts and, decoded first, tiles.
 
-import { decode4, decodePart, elementBytes, loadPart, storePart, tree16 } from './lanes';
-import { BF16, F16, F32, Q4, rowOf } from './layouts';
+import { decode4, decodePart, loadPart, storePart, tree16 } from './lanes';
+import { BF16, Bfloat16, F32, Float16, Q4, rowOf } from './layouts';
 import { decodeTileRow } from './tile-rows';
 
 /** Rows of w and of x that are worked on together: both stay in the second cache. */
@@ -9,14 +9,13 @@ const BLOCK_ROWS: i32 = 16;
 const BLOCK_X: i32 = 12;
 
 /** What the last `rest` (1 to 15) elements add to lanes 4k .. 4k+3. */
-function tailTerm(layout: i32, w: usize, x: usize, rest: i32, k: i32): v128 {
+function tailTerm<E>(w: usize, x: usize, rest: i32, k: i32): v128 {
   const count = rest - 4 * k;
   if (count <= 0) return f32x4.splat(0);
-  w += (<usize>k << 2) * (layout == F32 ? 4 : 2);
+  w += (<usize>k << 2) * sizeof<E>();
   x += <usize>k << 4;
-  if (count < 4) return f32x4.mul(decodePart(layout, w, count), loadPart(x, count));
-  const weights = layout == F32 ? decode4(F32, w, 0) : layout == BF16 ? decode4(BF16, w, 0) : decode4(F16, w, 0);
-  return f32x4.mul(weights, v128.load(x));
+  if (count < 4) return f32x4.mul(decodePart<E>(w, count), loadPart(x, count));
+  return f32x4.mul(decode4<E>(w, 0), v128.load(x));
 }
 
 /** Adds w . x to a lane quad. */
@@ -27,71 +26,71 @@ function addProduct(acc: v128, w: v128, x: usize, k: usize): v128 {
 
 /** Dot of `columns` weights at w with the floats at x. */
 @inline
-export function dotRow(layout: i32, w: usize, x: usize, columns: i32): f32 {
+export function dotRow<E>(w: usize, x: usize, columns: i32): f32 {
   let a0 = f32x4.splat(0), a1 = a0, a2 = a0, a3 = a0;
   const end = x + (<usize>(columns & ~15) << 2);
   while (x < end) {
-    a0 = addProduct(a0, decode4(layout, w, 0), x, 0);
-    a1 = addProduct(a1, decode4(layout, w, 1), x, 1);
-    a2 = addProduct(a2, decode4(layout, w, 2), x, 2);
-    a3 = addProduct(a3, decode4(layout, w, 3), x, 3);
-    w += 16 * elementBytes(layout);
+    a0 = addProduct(a0, decode4<E>(w, 0), x, 0);
+    a1 = addProduct(a1, decode4<E>(w, 1), x, 1);
+    a2 = addProduct(a2, decode4<E>(w, 2), x, 2);
+    a3 = addProduct(a3, decode4<E>(w, 3), x, 3);
+    w += 16 * sizeof<E>();
     x += 64;
   }
   const rest = columns & 15;
   if (rest) {
-    a0 = f32x4.add(a0, tailTerm(layout, w, x, rest, 0));
-    a1 = f32x4.add(a1, tailTerm(layout, w, x, rest, 1));
-    a2 = f32x4.add(a2, tailTerm(layout, w, x, rest, 2));
-    a3 = f32x4.add(a3, tailTerm(layout, w, x, rest, 3));
+    a0 = f32x4.add(a0, tailTerm<E>(w, x, rest, 0));
+    a1 = f32x4.add(a1, tailTerm<E>(w, x, rest, 1));
+    a2 = f32x4.add(a2, tailTerm<E>(w, x, rest, 2));
+    a3 = f32x4.add(a3, tailTerm<E>(w, x, rest, 3));
   }
   return tree16(a0, a1, a2, a3);
 }
 
 /** Dots of one weight row with three activation rows; each weight is decoded once. */
 @inline
-function dotRow3(
-  layout: i32, w: usize, columns: i32, x0: usize, x1: usize, x2: usize, y0: usize, y1: usize, y2: usize,
+function dotRow3<E>(
+  w: usize, columns: i32, x0: usize, x1: usize, x2: usize, y0: usize, y1: usize, y2: usize,
 ): void {
   let a0 = f32x4.splat(0), a1 = a0, a2 = a0, a3 = a0;
   let b0 = a0, b1 = a0, b2 = a0, b3 = a0, c0 = a0, c1 = a0, c2 = a0, c3 = a0;
   const end = x0 + (<usize>(columns & ~15) << 2);
   while (x0 < end) {
-    let v = decode4(layout, w, 0);
+    let v = decode4<E>(w, 0);
     a0 = addProduct(a0, v, x0, 0);
     b0 = addProduct(b0, v, x1, 0);
     c0 = addProduct(c0, v, x2, 0);
-    v = decode4(layout, w, 1);
+    v = decode4<E>(w, 1);
     a1 = addProduct(a1, v, x0, 1);
     b1 = addProduct(b1, v, x1, 1);
     c1 = addProduct(c1, v, x2, 1);
-    v = decode4(layout, w, 2);
+    v = decode4<E>(w, 2);
     a2 = addProduct(a2, v, x0, 2);
     b2 = addProduct(b2, v, x1, 2);
     c2 = addProduct(c2, v, x2, 2);
-    v = decode4(layout, w, 3);
+    v = decode4<E>(w, 3);
     a3 = addProduct(a3, v, x0, 3);
     b3 = addProduct(b3, v, x1, 3);
     c3 = addProduct(c3, v, x2, 3);
-    w += 16 * elementBytes(layout);
+    w += 16 * sizeof<E>();
     x0 += 64;
     x1 += 64;
     x2 += 64;
   }
   const rest = columns & 15;
   if (rest) {
-    a0 = f32x4.add(a0, tailTerm(layout, w, x0, rest, 0));
-    a1 = f32x4.add(a1, tailTerm(layout, w, x0, rest, 1));
-    a2 = f32x4.add(a2, tailTerm(layout, w, x0, rest, 2));
-    a3 = f32x4.add(a3, tailTerm(layout, w, x0, rest, 3));
-    b0 = f32x4.add(b0, tailTerm(layout, w, x1, rest, 0));
-    b1 = f32x4.add(b1, tailTerm(layout, w, x1, rest, 1));
-    b2 = f32x4.add(b2, tailTerm(layout, w, x1, rest, 2));
-    b3 = f32x4.add(b3, tailTerm(layout, w, x1, rest, 3));
-    c0 = f32x4.add(c0, tailTerm(layout, w, x2, rest, 0));
-    c1 = f32x4.add(c1, tailTerm(layout, w, x2, rest, 1));
-    c2 = f32x4.add(c2, tailTerm(layout, w, x2, rest, 2));
-    c3 = f32x4.add(c3, tailTerm(layout, w, x2, rest, 3));
+    a0 = f32x4.add(a0, tailTerm<E>(w, x0, rest, 0));
+    a1 = f32x4.add(a1, tailTerm<E>(w, x0, rest, 1));
+    a2 = f32x4.add(a2, tailTerm<E>(w, x0, rest, 2));
+    a3 = f32x4.add(a3, tailTerm<E>(w, x0, rest, 3));
+    b0 = f32x4.add(b0, tailTerm<E>(w, x1, rest, 0));
+    b1 = f32x4.add(b1, tailTerm<E>(w, x1, rest, 1));
+    b2 = f32x4.add(b2, tailTerm<E>(w, x1, rest, 2));
+    b3 = f32x4.add(b3, tailTerm<E>(w, x1, rest, 3));
+    c0 = f32x4.add(c0, tailTerm<E>(w, x2, rest, 0));
+    c1 = f32x4.add(c1, tailTerm<E>(w, x2, rest, 1));
+    c2 = f32x4.add(c2, tailTerm<E>(w, x2, rest, 2));
+    c3 = f32x4.add(c3, tailTerm<E>(w, x2, rest, 3));
   }
   store<f32>(y0, tree16(a0, a1, a2, a3));
   store<f32>(y1, tree16(b0, b1, b2, b3));
@@ -100,14 +99,14 @@ function dotRow3(
 
 /** One weight row with activation rows i0 .. i1-1; results go to y[yIndex[i], 0]. */
 @inline
-function dotRows(
-  layout: i32, w: usize, columns: i32, x: usize, xStride: usize, xIndex: usize,
+function dotRows<E>(
+  w: usize, columns: i32, x: usize, xStride: usize, xIndex: usize,
   y: usize, yStride: usize, yIndex: usize, i0: i32, i1: i32,
 ): void {
   let i = i0;
   for (; i + 3 <= i1; i += 3) {
-    dotRow3(
-      layout, w, columns,
+    dotRow3<E>(
+      w, columns,
       x + (rowOf(xIndex, i) * xStride << 2), x + (rowOf(xIndex, i + 1) * xStride << 2),
       x + (rowOf(xIndex, i + 2) * xStride << 2),
       y + (rowOf(yIndex, i) * yStride << 2), y + (rowOf(yIndex, i + 1) * yStride << 2),
@@ -116,23 +115,23 @@ function dotRows(
   }
   for (; i < i1; i++) {
     const from = x + (rowOf(xIndex, i) * xStride << 2);
-    store<f32>(y + (rowOf(yIndex, i) * yStride << 2), dotRow(layout, w, from, columns));
+    store<f32>(y + (rowOf(yIndex, i) * yStride << 2), dotRow<E>(w, from, columns));
   }
 }
 
 @inline
-function rows(
-  layout: i32, w: usize, columns: i32, x: usize, xStride: usize, xIndex: usize,
+function rows<E>(
+  w: usize, columns: i32, x: usize, xStride: usize, xIndex: usize,
   y: usize, yStride: usize, yIndex: usize, n: i32, row0: i32, row1: i32,
 ): void {
-  const rowBytes = <usize>columns * elementBytes(layout);
+  const rowBytes = <usize>columns * sizeof<E>();
   for (let row = row0; row < row1; row += BLOCK_ROWS) {
     const rowEnd = min(row + BLOCK_ROWS, row1);
     for (let i = 0; i < n; i += BLOCK_X) {
       const end = min(i + BLOCK_X, n);
       for (let r = row; r < rowEnd; r++) {
         const from = w + <usize>r * rowBytes;
-        dotRows(layout, from, columns, x, xStride, xIndex, y + (<usize>r << 2), yStride, yIndex, i, end);
+        dotRows<E>(from, columns, x, xStride, xIndex, y + (<usize>r << 2), yStride, yIndex, i, end);
       }
     }
   }
@@ -142,9 +141,9 @@ export function matmulFloat(
   layout: i32, w: usize, columns: i32, x: usize, xStride: usize, xIndex: usize,
   y: usize, yStride: usize, yIndex: usize, n: i32, row0: i32, row1: i32,
 ): void {
-  if (layout == F32) rows(F32, w, columns, x, xStride, xIndex, y, yStride, yIndex, n, row0, row1);
-  else if (layout == BF16) rows(BF16, w, columns, x, xStride, xIndex, y, yStride, yIndex, n, row0, row1);
-  else rows(F16, w, columns, x, xStride, xIndex, y, yStride, yIndex, n, row0, row1);
+  if (layout == F32) rows<f32>(w, columns, x, xStride, xIndex, y, yStride, yIndex, n, row0, row1);
+  else if (layout == BF16) rows<Bfloat16>(w, columns, x, xStride, xIndex, y, yStride, yIndex, n, row0, row1);
+  else rows<Float16>(w, columns, x, xStride, xIndex, y, yStride, yIndex, n, row0, row1);
 }
 
 export function matmulExact(
@@ -158,10 +157,12 @@ export function matmulExact(
 }
 
 @inline
-function decodeRow(layout: i32, w: usize, columns: i32, y: usize): void {
-  let i = 0;
-  for (; i + 4 <= columns; i += 4) v128.store(y + (<usize>i << 2), decode4(layout, w + <usize>i * elementBytes(layout), 0));
-  if (i < columns) storePart(y + (<usize>i << 2), decodePart(layout, w + <usize>i * elementBytes(layout), columns - i), columns - i);
+function decodeRow<E>(w: usize, columns: i32, y: usize): void {
+  for (let i = 0; i < columns; i += 4) {
+    const from = w + <usize>i * sizeof<E>(), to = y + (<usize>i << 2), left = columns - i;
+    if (left >= 4) v128.store(to, decode4<E>(from, 0));
+    else storePart(to, decodePart<E>(from, left), left);
+  }
 }
 
 export function embed(
@@ -172,7 +173,7 @@ export function embed(
     const to = y + (<usize>i * columns << 2);
     if (layout >= Q4) decodeTileRow(layout, w, columns, row, to);
     else if (layout == F32) memory.copy(to, w + (<usize>row * columns << 2), <usize>columns << 2);
-    else if (layout == BF16) decodeRow(BF16, w + (<usize>row * columns << 1), columns, to);
-    else decodeRow(F16, w + (<usize>row * columns << 1), columns, to);
+    else if (layout == BF16) decodeRow<Bfloat16>(w + (<usize>row * columns << 1), columns, to);
+    else decodeRow<Float16>(w + (<usize>row * columns << 1), columns, to);
   }
 }

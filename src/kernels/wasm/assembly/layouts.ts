@@ -8,6 +8,10 @@ export const Q4_WIDE: i32 = 4;
 export const Q8: i32 = 5;
 export const Q8_WIDE: i32 = 6;
 
+/** Element types of float layouts besides f32, as type arguments: 16 bits in memory. */
+export type Bfloat16 = u16;
+export type Float16 = i16;
+
 export const Q4_CODES: usize = 512;
 export const Q8_CODES: usize = 1024;
 

@@ -3,7 +3,6 @@
 import { exponentials, maxOf } from './attention';
 import { load4, store4 } from './elementwise';
 import { dotRow } from './float-rows';
-import { F32 } from './layouts';
 import { tree16 } from './lanes';
 
 export function rmsNorm(
@@ -12,7 +11,7 @@ export function rmsNorm(
   for (let row = row0; row < row1; row++) {
     const offset = <usize>row * columns << 2;
     const from = x + offset;
-    const mean = dotRow(F32, from, from, columns) / <f32>columns;
+    const mean = dotRow<f32>(from, from, columns) / <f32>columns;
     const factor = f32x4.splat(<f32>1 / sqrt<f32>(mean + eps));
     for (let i = 0; i < columns; i += 4) {
       const at = <usize>i << 2, left = columns - i;

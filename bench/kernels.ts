@@ -1,0 +1,134 @@
+/**
+ * Speed of the matrix kernels on one thread: GB/s of weights streamed from a buffer larger than any cache and from one
+ * that fits the second cache, and GMAC/s by number of activation rows. The variants take turns in every round, so that
+ * a noisy neighbour meets both; the best round of each counts.
+ */
+
+import { cpus } from 'node:os';
+import { parseArgs } from 'node:util';
+import { UsageError } from '../src/common/errors.ts';
+import { GIB, MIB } from '../src/common/units.ts';
+import type { KernelName, Kernels } from '../src/kernels/kernels.ts';
+import { kernelsFor } from '../src/kernels/select.ts';
+import { compileWasm } from '../src/kernels/wasm/wasm.ts';
+import { groupsOf, isTileLayout, LAYOUT_ID, type Layout, layoutBytes, panelsOf } from '../src/quant/layouts.ts';
+
+const LAYOUTS: readonly Layout[] = ['q4g64', 'q8g64', 'bf16', 'f32'];
+const COLUMNS = 2048;
+const CACHE_BYTES = MIB;
+const MEMORY_BYTES = 256 * MIB;
+const MAX_N = 64;
+const ROUNDS = 7;
+/** One timed batch of calls, when in cache. */
+const BATCH_MS = 20;
+
+// Where things lie in the arena.
+const PAGE = 65536;
+const X = PAGE;
+const Y = X + MAX_N * COLUMNS * 4;
+const W = Y + GIB / 4;
+
+export interface KernelFigure {
+  layout: Layout;
+  kernels: KernelName;
+  /** Where the weights are: in cache, or streamed from memory. */
+  from: 'cache' | 'memory';
+  /** Activation rows. */
+  n: number;
+  gigabytes_per_s: number;
+  gmac_per_s: number;
+}
+
+interface Task {
+  layout: Layout;
+  from: 'cache' | 'memory';
+  n: number;
+  rows: number;
+}
+
+function rowsIn(layout: Layout, bytes: number): number {
+  return Math.floor(bytes / layoutBytes(layout, 16, COLUMNS)) * 16;
+}
+
+/** One call over all rows. */
+function call(kernels: Kernels, { layout, n, rows }: Task): void {
+  const id = LAYOUT_ID[layout];
+  if (!isTileLayout(layout)) {
+    kernels.matmulFloat(id, W, COLUMNS, X, COLUMNS, 0, Y, rows, 0, n, 0, rows);
+    return;
+  }
+  const groups = groupsOf(COLUMNS);
+  const scales = X + MAX_N * COLUMNS;
+  const sums = scales + MAX_N * groups * 4;
+  kernels.matmulTiles(id, W, rows, groups, X, scales, sums, 0, Y, rows, 0, n, 0, panelsOf(rows));
+}
+
+/** Milliseconds per call, the mean of `calls`. */
+function time(kernels: Kernels, task: Task, calls: number): number {
+  const start = performance.now();
+  for (let i = 0; i < calls; i++) call(kernels, task);
+  return (performance.now() - start) / calls;
+}
+
+function measure(variants: readonly Kernels[], task: Task): KernelFigure[] {
+  const calls = variants.map(kernels => Math.max(1, Math.round(BATCH_MS / time(kernels, task, 1))));
+  const best = variants.map(() => Number.POSITIVE_INFINITY);
+  for (let round = 0; round < ROUNDS; round++) {
+    for (const [i, kernels] of variants.entries()) best[i] = Math.min(best[i], time(kernels, task, calls[i]));
+  }
+  const { layout, from, n, rows } = task;
+  return variants.map((kernels, i) => ({
+    layout,
+    kernels: kernels.name,
+    from,
+    n,
+    gigabytes_per_s: layoutBytes(layout, rows, COLUMNS) / best[i] / 1e6,
+    gmac_per_s: (rows * COLUMNS * n) / best[i] / 1e6,
+  }));
+}
+
+/** Weights and activations of small ordinary numbers: denormals and NaN would cost time that real models do not. */
+function fill(memory: WebAssembly.Memory): void {
+  new Float32Array(memory.buffer).fill(0.0123);
+}
+
+export async function run(args: string[]): Promise<void> {
+  const { values } = parseArgs({
+    args,
+    options: { json: { type: 'boolean', default: false }, layout: { type: 'string', multiple: true } },
+  });
+  const layouts = values.layout ?? LAYOUTS;
+  for (const name of layouts) {
+    if (!(name in LAYOUT_ID)) throw new UsageError('BAD_LAYOUT', `--layout ${name} is not a layout`);
+  }
+  const pages = (W + MEMORY_BYTES) / PAGE + 1;
+  const memory = new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
+  fill(memory);
+  const variants = [
+    kernelsFor('wasm-baseline', compileWasm('baseline'))(memory),
+    kernelsFor('wasm-relaxed', compileWasm('relaxed'))(memory),
+  ];
+  const figures: KernelFigure[] = [];
+  for (const layout of layouts as Layout[]) {
+    const cached = rowsIn(layout, CACHE_BYTES / 2);
+    // The optimising compiler must have replaced the first tier before the clock counts.
+    for (const kernels of variants)
+      for (let i = 0; i < 200; i++) call(kernels, { layout, from: 'cache', n: 7, rows: 16 });
+    await new Promise(resolve => setTimeout(resolve, 300));
+    for (const n of [1, 4, 16, MAX_N]) figures.push(...measure(variants, { layout, from: 'cache', n, rows: cached }));
+    figures.push(...measure(variants, { layout, from: 'memory', n: 1, rows: rowsIn(layout, MEMORY_BYTES) }));
+  }
+  const machine = { cpu: cpus()[0].model, cores: cpus().length, node: process.version };
+  if (values.json) console.log(JSON.stringify({ machine, columns: COLUMNS, figures }, null, 2));
+  else printTable(machine, figures);
+}
+
+function printTable(machine: { cpu: string; cores: number; node: string }, figures: readonly KernelFigure[]): void {
+  console.log(`${machine.cpu}, ${machine.cores} cores, Node ${machine.node}; one thread, ${COLUMNS} columns`);
+  console.log('layout   kernels        weights in   rows of x     GB/s   GMAC/s');
+  for (const f of figures) {
+    const name = f.layout.padEnd(8) + ' ' + f.kernels.padEnd(14) + ' ' + f.from.padEnd(9);
+    const rates = f.gigabytes_per_s.toFixed(1).padStart(9) + f.gmac_per_s.toFixed(1).padStart(9);
+    console.log(name + String(f.n).padStart(13) + rates);
+  }
+}
