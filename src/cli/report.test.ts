@@ -117,14 +117,14 @@ test('run --json is exactly the documented object', () => {
 });
 
 test('the footer', () => {
-  expect(answerFooter(answer())).toBe('3 tokens, 50.0 tok/s, first after 0.6 s, expert hits 75 %, 12.0 MB read');
+  expect(answerFooter(answer())).toBe('3 tokens, 50.0 tok/s, first after 600 ms, expert hits 75 %, 12.0 MB read');
   expect(answerFooter(answer('length'))).toContain('ended at the token limit');
   expect(answerFooter(answer('cancelled', 0))).toMatch(/expert hits none asked for, .*, stopped$/);
 });
 
 test('the statistics name memory, disk and the seed', () => {
   const text = answerStatistics(answer());
-  expect(text).toContain('12.0 MB read in 0.2 s, waited 0.1 s');
+  expect(text).toContain('12.0 MB read in 200 ms, waited 100 ms');
   expect(text).toContain('seed 42');
 });
 

@@ -46,7 +46,7 @@ export function answerFooter({ end }: Answer): string {
   if (stats.decode_tokens > 0 && stats.decode_s > 0) {
     parts.push(`${(stats.decode_tokens / stats.decode_s).toFixed(1)} tok/s`);
   }
-  parts.push(`first after ${formatSeconds(stats.ttft_s)}`, `expert hits ${hitRate(stats)}`);
+  parts.push(`first after ${duration(stats.ttft_s)}`, `expert hits ${hitRate(stats)}`);
   parts.push(`${formatBytes(stats.bytes_read)} read`);
   if (finishReason === 'length') parts.push('ended at the token limit');
   if (finishReason === 'cancelled') parts.push('stopped');
@@ -59,14 +59,14 @@ export function answerStatistics({ start, end }: Answer): string {
   const rows = [
     [
       'prompt',
-      `${start.promptIds.length} tokens, ${stats.prefill_tokens} of them computed in ${formatSeconds(stats.prefill_s)}`,
+      `${start.promptIds.length} tokens, ${stats.prefill_tokens} of them computed in ${duration(stats.prefill_s)}`,
     ],
-    ['answer', `${end.tokenIds.length} tokens, ${stats.decode_tokens} decoded in ${formatSeconds(stats.decode_s)}`],
+    ['answer', `${end.tokenIds.length} tokens, ${stats.decode_tokens} decoded in ${duration(stats.decode_s)}`],
     ['experts', `${stats.expert_hits} of ${stats.expert_requests} requests in memory (${hitRate(stats)})`],
     ['prefetch', `${stats.expert_prefetched} read ahead, ${stats.expert_wasted} of them for nothing`],
     [
       'disk',
-      `${formatBytes(stats.bytes_read)} read in ${formatSeconds(stats.read_service_s)}, waited ${formatSeconds(stats.read_wait_s)}`,
+      `${formatBytes(stats.bytes_read)} read in ${duration(stats.read_service_s)}, waited ${duration(stats.read_wait_s)}`,
     ],
     [
       'memory',
@@ -199,6 +199,11 @@ export function infoText(version: string, info: EngineInfo): string {
 export function count(n: number): string {
   if (n >= 1e9) return `${(n / 1e9).toFixed(1)} billion`;
   return n >= 1e6 ? `${(n / 1e6).toFixed(1)} million` : String(n);
+}
+
+/** Below a second in milliseconds: "53 ms". */
+function duration(seconds: number): string {
+  return seconds < 1 ? `${Math.round(1000 * seconds)} ms` : formatSeconds(seconds);
 }
 
 export function plural(n: number, noun: string): string {
