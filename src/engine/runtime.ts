@@ -15,7 +15,6 @@ import { eosField } from '../models/config.ts';
 import type { Family, Model, ModelShape, TensorTable } from '../models/family.ts';
 import { type ModelRecords, resolveRecords } from '../models/records.ts';
 import { familyOf } from '../models/registry.ts';
-import { Weights } from '../models/weights.ts';
 import { encodingTable } from '../quant/resolve.ts';
 import type { FaultPlan } from '../storage/faults.ts';
 import { ReadPool } from '../storage/read-pool.ts';
@@ -23,6 +22,7 @@ import { RecordTable } from '../storage/record-table.ts';
 import type { EngineInfo, EngineOptions, OpenProgress } from './api.ts';
 import { automaticBudget, memoryFacts, physicalCores } from './machine.ts';
 import { makePlan, overheadBytes, type Planned } from './plan.ts';
+import { Weights } from './weights.ts';
 
 const DEFAULT_CONTEXT = 4096;
 const DEFAULT_READERS = 4;

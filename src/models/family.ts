@@ -5,10 +5,10 @@
 
 import type { Tensor } from '../compute/arenas.ts';
 import type { Compute } from '../compute/compute.ts';
+import type { Matrix } from '../compute/matrix.ts';
 import type { ExpertStore } from '../experts/store.ts';
 import type { Batch } from '../layers/batch.ts';
 import type { ExpertNames } from '../quant/resolve.ts';
-import type { Weights } from './weights.ts';
 
 /** The numbers that plans, reports and checks need; the same for every family. */
 export interface ModelShape {
@@ -64,10 +64,18 @@ export interface Model {
   logits(first: number, n: number): Float32Array;
 }
 
+/** Resident tensors by name; asking for one decides that it will be loaded. */
+export interface PlacedWeights {
+  /** float32 [length] in arena 0. */
+  vector(name: string): Tensor;
+  /** Reserves a matrix where there is room. */
+  matrix(name: string): Matrix;
+}
+
 /** Everything a family needs to build its forward pass; nothing here touches memory yet. */
 export interface BuildContext {
   readonly compute: Compute;
-  readonly weights: Weights;
+  readonly weights: PlacedWeights;
   readonly experts: ExpertStore;
   /** Most rows of one forward pass. */
   readonly maxRows: number;

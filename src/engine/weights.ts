@@ -3,11 +3,12 @@
 import { InternalError } from '../common/errors.ts';
 import type { Arenas, Place, Tensor } from '../compute/arenas.ts';
 import { type Matrix, type MatrixPiece, matrixOf } from '../compute/matrix.ts';
+import type { PlacedWeights } from '../models/family.ts';
+import type { ModelRecords } from '../models/records.ts';
 import type { ReadPool } from '../storage/read-pool.ts';
 import type { RecordTable } from '../storage/record-table.ts';
-import type { ModelRecords } from './records.ts';
 
-export class Weights {
+export class Weights implements PlacedWeights {
   readonly #arenas: Arenas;
   readonly #records: ModelRecords;
   readonly #table: RecordTable;
@@ -28,14 +29,12 @@ export class Weights {
     }
   }
 
-  /** float32 [length] in arena 0. */
   vector(name: string): Tensor {
     const vector = this.#vectors.get(name);
     if (!vector) throw new InternalError('UNKNOWN_TENSOR', `${name} is not in the family's list of vectors`);
     return vector;
   }
 
-  /** Reserves a matrix where there is room. */
   matrix(name: string): Matrix {
     const pieces: MatrixPiece[] = [];
     let rows = 0;
