@@ -229,33 +229,20 @@ export function tensorBytes(dtype: Dtype, shape: readonly number[]): number | nu
 /** Tensors in order of their data must fill the rest of the file exactly. */
 function checkLayout(entries: readonly Entry[], dataBytes: number, path: string): void {
   let position = 0;
-  let previous = '';
-  for (const { name, begin, end } of entries) {
-    const details = { tensor: name, expected: position, got: begin };
-    const what = `tensor ${quote(name)}: data_offsets [${begin}, ${end}]`;
+  for (const [i, entry] of entries.entries()) {
+    const { begin, end } = entry;
     if (begin < position) {
-      fail(
-        path,
-        'TENSOR_OVERLAP',
-        `${what} overlap tensor ${quote(previous)}, which ends at ${position}`,
-        REWRITE,
-        details,
-      );
-    }
-    if (begin > position && begin > dataBytes) {
-      fail(
-        path,
-        'TENSOR_OUTSIDE_FILE',
-        `${what} begin beyond the file's ${dataBytes} bytes of data`,
-        DOWNLOAD,
-        details,
-      );
+      const what = `overlap tensor ${quote(entries[i - 1].name)}, which ends at ${position}`;
+      badOffsets('TENSOR_OVERLAP', entry, what, position, path);
     }
     if (begin > position) {
-      fail(path, 'TENSOR_GAP', `${what} leave ${begin - position} bytes unused before it`, REWRITE, details);
+      // A tensor moved far away leaves its hole before an innocent neighbour: name the one that went.
+      const last = entries[entries.length - 1];
+      const outside = `begin beyond the file's ${dataBytes} bytes of data`;
+      if (last.begin > dataBytes) badOffsets('TENSOR_OUTSIDE_FILE', last, outside, dataBytes, path);
+      badOffsets('TENSOR_GAP', entry, `leave ${begin - position} bytes unused before them`, position, path);
     }
     position = end;
-    previous = name;
   }
   const details = { expected: position, got: dataBytes };
   if (position > dataBytes) {
@@ -266,6 +253,11 @@ function checkLayout(entries: readonly Entry[], dataBytes: number, path: string)
     const what = `has ${dataBytes - position} bytes after its last tensor: its header accounts for ${position} of ${dataBytes}`;
     fail(path, 'SHARD_TRAILING_BYTES', what, DOWNLOAD, details);
   }
+}
+
+function badOffsets(code: string, { name, begin, end }: Entry, what: string, expected: number, path: string): never {
+  const details = { tensor: name, expected, got: begin };
+  fail(path, code, `tensor ${quote(name)}: data_offsets [${begin}, ${end}] ${what}`, REWRITE, details);
 }
 
 function fail(path: string, code: string, what: string, hint: string, details: Record<string, unknown> = {}): never {
