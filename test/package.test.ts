@@ -132,3 +132,14 @@ describe('manifest', () => {
     }
   });
 });
+
+test('the error codes of the quick start exist', () => {
+  const table = readFileSync(path.join(root, 'docs/quickstart.md'), 'utf8').split('## When something goes wrong')[1];
+  const codes = [...table.matchAll(/`([A-Z]+(?:_[A-Z0-9]+)+)`/g)].map(([, code]) => code);
+  expect(codes.length).toBeGreaterThan(20);
+  const sources = readdirSync(path.join(root, 'src'), { recursive: true, encoding: 'utf8' })
+    .filter(name => /(?<!\.test)\.ts$/.test(name))
+    .map(name => readFileSync(path.join(root, 'src', name), 'utf8'))
+    .join('\n');
+  expect(codes.filter(code => code !== 'COLI_DEBUG' && !sources.includes(`'${code}'`))).toEqual([]);
+});
