@@ -25,7 +25,13 @@ const BENCHMARKS: Readonly<Record<string, { about: string; load: () => Promise<B
 const [name, ...args] = process.argv.slice(2);
 const benchmark = Object.hasOwn(BENCHMARKS, name ?? '') ? BENCHMARKS[name] : undefined;
 if (benchmark) {
-  await (await benchmark.load()).run(args);
+  try {
+    await (await benchmark.load()).run(args);
+  } catch (error) {
+    if (process.env.COLI_DEBUG || !(error instanceof Error)) throw error;
+    console.error(`${name}: ${error.message}`);
+    process.exitCode = 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS') ? 2 : 1;
+  }
 } else {
   console.error(name ? `there is no benchmark "${name}"` : 'usage: npm run bench -- NAME [arguments]');
   for (const [known, { about }] of Object.entries(BENCHMARKS)) console.error(`  ${known.padEnd(8)} ${about}`);
