@@ -2,7 +2,7 @@
 
 import { InternalError } from '../common/errors.ts';
 import type { Engine, GenerateEvent, GenerateRequest } from '../engine/api.ts';
-import type { Progress } from './progress.ts';
+import { type Progress, tokenAmount } from './progress.ts';
 
 export type StartEvent = Extract<GenerateEvent, { type: 'start' }>;
 export type EndEvent = Extract<GenerateEvent, { type: 'end' }>;
@@ -28,8 +28,10 @@ export async function streamAnswer(
   let shownChars = 0;
   try {
     for await (const event of engine.generate(request, signal)) {
-      if (event.type === 'start') start = event;
-      else if (event.type === 'prefill') progress?.update('prefill', event.done, event.total, n => `${n} tokens`);
+      if (event.type === 'start') {
+        start = event;
+        progress?.update('prefill', 0, event.promptIds.length, tokenAmount);
+      } else if (event.type === 'prefill') progress?.update('prefill', event.done, event.total, tokenAmount);
       else {
         progress?.clear();
         if (event.type === 'end') {

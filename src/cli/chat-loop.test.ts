@@ -48,6 +48,7 @@ async function talk(
       return next === undefined ? null : typeof next === 'string' ? next : next();
     },
     dropTyped: () => false,
+    say: () => {},
     close: () => {},
   };
   const output = {

@@ -43,7 +43,7 @@ test('a signal that a launcher passes on at once counts as the same press', asyn
 
 test('at a prompt the first press only counts, and stopping an answer is a first press too', async () => {
   const { interrupts, left, press } = setUp();
-  interrupts.whenIdle = () => true;
+  interrupts.atPrompt = { drop: () => false, warn: () => {} };
   press();
   expect(left).toEqual([]);
   await interrupts.during(async () => press());
@@ -55,18 +55,22 @@ test('at a prompt the first press only counts, and stopping an answer is a first
 test('dropping what was typed is no first press', () => {
   const { interrupts, left, press } = setUp();
   let typed = true;
-  interrupts.whenIdle = () => !typed;
+  let warned = 0;
+  interrupts.atPrompt = { drop: () => typed, warn: () => warned++ };
   press();
+  expect(warned).toBe(0);
   typed = false;
   press();
+  expect(warned).toBe(1);
   expect(left).toEqual([]);
   press();
+  expect(warned).toBe(1);
   expect(left).toEqual([130]);
 });
 
 test('a new answer starts the count again', async () => {
   const { interrupts, left, press } = setUp();
-  interrupts.whenIdle = () => true;
+  interrupts.atPrompt = { drop: () => false, warn: () => {} };
   await interrupts.during(async () => press());
   await interrupts.during(async signal => {
     expect(signal.aborted).toBe(false);

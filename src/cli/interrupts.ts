@@ -5,12 +5,19 @@ export const EXIT_INTERRUPTED = 130;
 /** A launcher passes on the SIGINT that a terminal has already sent here: two within this time are one. */
 const SAME_PRESS_MS = 100;
 
+export interface PromptInterrupt {
+  /** Drops what was typed; true when there was something: then the press does not count. */
+  drop(): boolean;
+  /** The next press leaves. */
+  warn(): void;
+}
+
 export class Interrupts {
   #running: AbortController | null = null;
   #presses = 0;
   #lastPress = Number.NEGATIVE_INFINITY;
-  /** Set by chat: an interrupt while nothing runs. Returns true when it should count. Without it, it leaves. */
-  whenIdle: (() => boolean) | null = null;
+  /** Set by chat: what an interrupt at the prompt does. Without it, an interrupt while nothing runs leaves. */
+  atPrompt: PromptInterrupt | null = null;
   /** Puts the terminal right before the process ends. */
   beforeLeaving: () => void = () => {};
   readonly #leave: (code: number) => void;
@@ -40,12 +47,12 @@ export class Interrupts {
     const now = this.#now();
     if (now - this.#lastPress < SAME_PRESS_MS) return;
     this.#lastPress = now;
-    const idleCounts = this.#running ? true : (this.whenIdle?.() ?? true);
-    if (!idleCounts) return;
+    const idle = this.#running === null;
+    if (idle && this.atPrompt?.drop()) return;
     this.#presses++;
-    const last = this.#presses > 1 || (!this.#running && this.whenIdle === null);
-    if (!last) {
+    if (this.#presses === 1 && (!idle || this.atPrompt)) {
       this.#running?.abort();
+      if (idle) this.atPrompt?.warn();
       return;
     }
     this.beforeLeaving();

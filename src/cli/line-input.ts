@@ -15,6 +15,8 @@ export interface LineInput {
   next(): Promise<string | null>;
   /** Ctrl-C at the prompt: drops what was typed; false when there was nothing. */
   dropTyped(): boolean;
+  /** A line of ours while the user is at the prompt. */
+  say(text: string): void;
   close(): void;
 }
 
@@ -73,15 +75,17 @@ export function openLineInput(
       return new Promise(resolve => waiting.push(resolve));
     },
     dropTyped() {
-      const typed = editor.line !== '' || pasted.length > 0;
+      if (editor.line === '' && pasted.length === 0) return false;
       pasted = [];
       output.write('\n');
-      if (editor.line !== '') {
-        editor.write(null, { ctrl: true, name: 'e' });
-        editor.write(null, { ctrl: true, name: 'u' });
-      }
+      editor.write(null, { ctrl: true, name: 'e' });
+      editor.write(null, { ctrl: true, name: 'u' });
       editor.prompt();
-      return typed;
+      return true;
+    },
+    say(text) {
+      output.write(`\n${text}\n`);
+      editor.prompt();
     },
     close() {
       if (interactive) {

@@ -4,11 +4,10 @@ import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { UsageError } from '../common/errors.ts';
-import { formatBytes } from '../common/units.ts';
 import type { Engine } from '../engine/api.ts';
 import { type EngineFlags, engineOptions } from './options.ts';
 import { note } from './output.ts';
-import { Progress } from './progress.ts';
+import { byteAmount, Progress } from './progress.ts';
 
 /** Two levels up both from src/cli and from dist/cli. */
 const PACKAGE_ROOT = fileURLToPath(new URL('../../', import.meta.url));
@@ -37,7 +36,7 @@ export async function openModel(flags: EngineFlags, quiet: boolean): Promise<Eng
   const { openEngine } = await import('../engine/engine.ts');
   const progress = new Progress();
   const engine = await openEngine(options, ({ phase, doneBytes, totalBytes }) => {
-    if (!quiet) progress.update(`${phase}:`, doneBytes, totalBytes, formatBytes);
+    if (!quiet) progress.update(`${phase}:`, doneBytes, totalBytes, byteAmount);
   }).finally(() => progress.clear());
   for (const line of engine.info.notes) note(line, quiet);
   if (engine.info.kernelNote) note(engine.info.kernelNote, quiet);

@@ -1,7 +1,5 @@
 import { expect, test } from 'vitest';
-import { Progress, progressText } from './progress.ts';
-
-const tokens = (n: number) => `${n} tokens`;
+import { Progress, progressText, tokenAmount } from './progress.ts';
 
 function setUp(isTTY: boolean) {
   const written: string[] = [];
@@ -12,20 +10,20 @@ function setUp(isTTY: boolean) {
 }
 
 test('the time left follows from the speed so far', () => {
-  expect(progressText('prefill', 128, 512, 2000, tokens)).toBe('prefill 128 tokens of 512 tokens, 6.0 s left');
-  expect(progressText('prefill', 0, 512, 2000, tokens)).toBe('prefill 0 tokens of 512 tokens');
+  expect(progressText('prefill', 128, 512, 2000, tokenAmount)).toBe('prefill 128 of 512 tokens, 6.0 s left');
+  expect(progressText('prefill', 0, 512, 2000, tokenAmount)).toBe('prefill 0 of 512 tokens, 2.0 s so far');
 });
 
 test('shows nothing in the first second, then redraws one line and clears it', () => {
   const { written, progress, at } = setUp(true);
   at(900);
-  progress.update('prefill', 10, 100, tokens);
+  progress.update('prefill', 10, 100, tokenAmount);
   expect(written).toEqual([]);
   at(1500);
-  progress.update('prefill', 50, 100, tokens);
+  progress.update('prefill', 50, 100, tokenAmount);
   at(1550);
-  progress.update('prefill', 60, 100, tokens);
-  expect(written).toEqual(['\rprefill 50 tokens of 100 tokens, 1.5 s left\x1b[K']);
+  progress.update('prefill', 60, 100, tokenAmount);
+  expect(written).toEqual(['\rprefill 50 of 100 tokens, 1.5 s left\x1b[K']);
   progress.clear();
   progress.clear();
   expect(written.slice(1)).toEqual(['\r\x1b[K']);
@@ -34,7 +32,7 @@ test('shows nothing in the first second, then redraws one line and clears it', (
 test('writes nothing where no terminal is', () => {
   const { written, progress, at } = setUp(false);
   at(5000);
-  progress.update('prefill', 50, 100, tokens);
+  progress.update('prefill', 50, 100, tokenAmount);
   progress.clear();
   expect(written).toEqual([]);
 });

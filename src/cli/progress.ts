@@ -1,23 +1,24 @@
 /** One line on a terminal that says how far a long step is and how long it still takes. Nothing anywhere else. */
 
-import { formatSeconds } from '../common/units.ts';
+import { formatBytes, formatSeconds } from '../common/units.ts';
 import { escapeControls, isTerminal } from './terminal.ts';
 
 /** Shorter steps need no progress line. */
 const SHOW_AFTER_MS = 1000;
 const REDRAW_MS = 100;
+/** Redrawn this often without news, so that a long first part does not look like a hang. */
+const TICK_MS = 500;
 
-/** "prefill 128/512 tokens, 0:03 left": `unit` writes an amount. */
-export function progressText(
-  label: string,
-  done: number,
-  total: number,
-  elapsedMs: number,
-  unit: (n: number) => string,
-) {
-  const left = done > 0 ? ((elapsedMs / 1000) * (total - done)) / done : Number.NaN;
-  const eta = Number.isFinite(left) ? `, ${formatSeconds(left)} left` : '';
-  return `${label} ${unit(done)} of ${unit(total)}${eta}`;
+type Amount = (done: number, total: number) => string;
+export const tokenAmount: Amount = (done, total) => `${done} of ${total} tokens`;
+export const byteAmount: Amount = (done, total) => `${formatBytes(done)} of ${formatBytes(total)}`;
+
+/** "prefill 128 of 512 tokens, 6.0 s left" */
+export function progressText(label: string, done: number, total: number, elapsedMs: number, amount: Amount): string {
+  const seconds = elapsedMs / 1000;
+  const time =
+    done > 0 ? `${formatSeconds((seconds * (total - done)) / done)} left` : `${formatSeconds(seconds)} so far`;
+  return `${label} ${amount(done, total)}, ${time}`;
 }
 
 export class Progress {
@@ -25,6 +26,8 @@ export class Progress {
   readonly #now: () => number;
   readonly #startedMs: number;
   #drawnMs = Number.NEGATIVE_INFINITY;
+  #text: ((elapsedMs: number) => string) | null = null;
+  #timer: NodeJS.Timeout | undefined;
   #shown = false;
 
   constructor(stream: NodeJS.WriteStream = process.stderr, now: () => number = () => performance.now()) {
@@ -33,20 +36,28 @@ export class Progress {
     this.#startedMs = now();
   }
 
-  update(label: string, done: number, total: number, unit: (n: number) => string): void {
-    const now = this.#now();
-    const elapsed = now - this.#startedMs;
-    if (!isTerminal(this.#stream) || elapsed < SHOW_AFTER_MS || now - this.#drawnMs < REDRAW_MS) return;
-    this.#drawnMs = now;
-    this.#shown = true;
-    const width = Math.max(10, (this.#stream.columns ?? 80) - 1);
-    const text = escapeControls(progressText(label, done, total, elapsed, unit)).slice(0, width);
-    this.#stream.write(`\r${text}\x1b[K`);
+  update(label: string, done: number, total: number, amount: Amount): void {
+    if (!isTerminal(this.#stream)) return;
+    this.#text = elapsedMs => progressText(label, done, total, elapsedMs, amount);
+    this.#timer ??= setInterval(() => this.#draw(), TICK_MS).unref();
+    this.#draw();
   }
 
   /** Takes the line away again. */
   clear(): void {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
     if (this.#shown) this.#stream.write('\r\x1b[K');
     this.#shown = false;
+  }
+
+  #draw(): void {
+    const now = this.#now();
+    const elapsed = now - this.#startedMs;
+    if (!this.#text || elapsed < SHOW_AFTER_MS || now - this.#drawnMs < REDRAW_MS) return;
+    this.#drawnMs = now;
+    this.#shown = true;
+    const width = Math.max(10, (this.#stream.columns ?? 80) - 1);
+    this.#stream.write(`\r${escapeControls(this.#text(elapsed)).slice(0, width)}\x1b[K`);
   }
 }

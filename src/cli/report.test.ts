@@ -152,10 +152,12 @@ describe('info', () => {
 });
 
 test('the banner tells version, model, size on disk and where things are', () => {
-  const [first, second] = banner('0.1.0', INFO);
+  const [first, second, third] = banner('0.1.0', INFO);
   expect(first).toBe('colibri 0.1.0: nano (olmoe, 32.0 million parameters), 21.0 MB on disk');
   expect(second).toContain('96 of 192 experts');
-  expect(second).toContain('ceiling 400 MB (--ram)');
+  expect(third).toBe('ceiling: 400 MB (--ram)');
+  const roomy = { ...INFO, plan: { ...INFO.plan, expertSlots: 192 } };
+  expect(banner('0.1.0', roomy)[1]).toContain('all 192 experts');
 });
 
 test('counts in words', () => {

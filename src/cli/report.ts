@@ -90,15 +90,16 @@ export function modelTitle(info: EngineInfo): string {
   return `${path.basename(path.resolve(info.directory))} (${info.family}, ${count(info.parameters)} parameters)`;
 }
 
-/** The first two lines of a chat. */
+/** The first lines of a chat. */
 export function banner(version: string, info: EngineInfo): string[] {
   const { plan } = info;
   const experts = info.layers * info.experts;
+  const kept = plan.expertSlots >= experts ? `all ${experts} experts` : `${plan.expertSlots} of ${experts} experts`;
   return [
     `colibri ${version}: ${modelTitle(info)}, ${formatBytes(info.bytesOnDisk)} on disk`,
-    `memory: ${formatBytes(plan.resident)} weights, ${formatBytes(plan.kv)} context (${info.context} tokens), ` +
-      `${formatBytes(plan.slots)} for ${plan.expertSlots} of ${experts} experts; the other experts stay on disk; ` +
-      `ceiling ${formatBytes(plan.budget)} (${plan.budgetSource})`,
+    `memory: weights ${formatBytes(plan.resident)}, context ${formatBytes(plan.kv)} (${info.context} tokens), ` +
+      `room for ${kept} ${formatBytes(plan.slots)}; experts are read from disk when asked for`,
+    `ceiling: ${formatBytes(plan.budget)} (${plan.budgetSource})`,
   ];
 }
 

@@ -25,12 +25,9 @@ export async function chat(flags: ChatFlags): Promise<number> {
   note(readyLine(seconds, formatBytes(process.memoryUsage.rss())), quiet);
 
   const input = openLineInput(process.stdin, process.stdout, () => interrupts.press());
-  interrupts.whenIdle = () => {
-    if (!input.interactive) return true;
-    if (input.dropTyped()) return false;
-    note('Ctrl-C again leaves.');
-    return true;
-  };
+  if (input.interactive) {
+    interrupts.atPrompt = { drop: () => input.dropTyped(), warn: () => input.say('Ctrl-C again leaves.') };
+  }
   interrupts.beforeLeaving = () => input.close();
   outputClosed.addEventListener('abort', () => input.close());
   try {

@@ -1,7 +1,6 @@
 /** coli convert: shows the plan, then writes the container; interrupted, the same command continues. */
 
 import { ConvertError } from '../../common/errors.ts';
-import { formatBytes } from '../../common/units.ts';
 import { convertCheckpoint } from '../../convert/convert.ts';
 import { planConversion } from '../../convert/plan.ts';
 import type { DenseEncoding, ExpertEncoding } from '../../convert/types.ts';
@@ -9,7 +8,7 @@ import { doneText, planJson, planText, reportJson } from '../convert-report.ts';
 import { EXIT_INTERRUPTED, Interrupts } from '../interrupts.ts';
 import { packageVersion } from '../model.ts';
 import { reportError, writeJson, writeText } from '../output.ts';
-import { Progress } from '../progress.ts';
+import { byteAmount, Progress } from '../progress.ts';
 
 export interface ConvertFlags {
   experts?: ExpertEncoding;
@@ -43,7 +42,7 @@ export async function convert(source: string, destination: string, flags: Conver
         ...options,
         signal,
         onProgress: ({ phase, shard, doneBytes, totalBytes }) => {
-          if (!json) progress.update(`${phase} ${shard}:`, doneBytes, totalBytes, formatBytes);
+          if (!json) progress.update(`${phase} ${shard}:`, doneBytes, totalBytes, byteAmount);
         },
       }).finally(() => progress.clear()),
     );

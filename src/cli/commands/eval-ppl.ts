@@ -8,7 +8,7 @@ import { Interrupts } from '../interrupts.ts';
 import { openModel } from '../model.ts';
 import type { EngineFlags } from '../options.ts';
 import { writeJson, writeText } from '../output.ts';
-import { Progress } from '../progress.ts';
+import { Progress, tokenAmount } from '../progress.ts';
 import { decodeUtf8 } from '../prompt-input.ts';
 
 export interface PerplexityFlags extends EngineFlags {
@@ -25,7 +25,7 @@ export async function perplexity(flags: PerplexityFlags): Promise<number> {
   try {
     const progress = new Progress();
     const report = await evalPerplexity(engine, text, flags.window, (done, total) => {
-      if (!json) progress.update('scored', done, total, n => `${n} tokens`);
+      if (!json) progress.update('scored', done, total, tokenAmount);
     }).finally(() => progress.clear());
     if (report.predictedTokens < 1) {
       throw new RequestError('TEXT_TOO_SHORT', `${flags.text} has fewer than two tokens`, {
