@@ -1,0 +1,41 @@
+/** The engine against what transformers computed for the same tiny checkpoints. */
+
+import { describe, expect, test } from 'vitest';
+import { evalOracle } from '../../src/eval/oracle.ts';
+import { PACKS, packDirectory, TEST_RAM_BYTES } from '../support/packs.ts';
+
+const MIN_SLOTS = 4; // top-k of every pack
+
+describe.each(PACKS)('%s', pack => {
+  test.each([
+    { name: 'all experts in memory', expertSlots: undefined, kernels: 'auto' as const },
+    { name: 'one slot per top-k', expertSlots: MIN_SLOTS, kernels: 'auto' as const },
+    { name: 'reference kernels', expertSlots: undefined, kernels: 'reference' as const },
+  ])('agrees with exact activations: $name', async ({ expertSlots, kernels }) => {
+    const report = await evalOracle(packDirectory(pack), {
+      activations: 'exact',
+      expertSlots,
+      kernels,
+      ram: TEST_RAM_BYTES,
+      context: 512,
+    });
+    expect(report.firstDifference).toBeNull();
+    expect(report.passed).toBe(true);
+    expect(report.maxLogitDifference).toBeLessThanOrEqual(report.tolerance);
+    expect(report.hiddenDifferences.every(difference => difference !== null)).toBe(true);
+    expect(report.routerMismatches).toBe(0);
+    expect(report.greedy.length).toBe(3);
+    for (const sample of report.greedy) expect(sample.matching).toBe(48);
+  });
+});
+
+test('a wrong reference is noticed: the comparison can fail', async () => {
+  // integer activations are a different computation: close, but not within the tolerance of exact ones
+  const report = await evalOracle(packDirectory('olmoe-int4g64'), {
+    activations: 'int8',
+    ram: TEST_RAM_BYTES,
+    context: 512,
+  });
+  expect(report.passed).toBe(false);
+  expect(report.firstDifference).toMatch(/layer 0/);
+});

@@ -1,0 +1,38 @@
+/** The reference packs of the repository and a short way to run one. */
+
+import { fileURLToPath } from 'node:url';
+import type { EngineOptions, ScoreRequest, ScoreResult } from '../../src/engine/api.ts';
+import { Runtime, type RuntimeHooks } from '../../src/engine/runtime.ts';
+import { score } from '../../src/engine/score.ts';
+import { Session } from '../../src/engine/session.ts';
+
+export const PACKS = ['olmoe', 'olmoe-int4g64', 'olmoe-colibri'] as const;
+
+export function packDirectory(name: string): string {
+  return fileURLToPath(new URL(`../oracles/${name}`, import.meta.url));
+}
+
+/** Roomy for packs and for the bundled model. */
+export const TEST_RAM_BYTES = 1_000_000_000;
+
+/** Opens a runtime, runs `use` on it, closes it. */
+export async function withRuntime<T>(
+  options: EngineOptions,
+  use: (runtime: Runtime, session: Session) => T | Promise<T>,
+  hooks: RuntimeHooks = {},
+): Promise<T> {
+  const runtime = await Runtime.open({ ram: TEST_RAM_BYTES, ...options }, () => {}, hooks);
+  try {
+    return await use(runtime, new Session(runtime));
+  } finally {
+    await runtime.close();
+  }
+}
+
+export function scoreWith(
+  options: EngineOptions,
+  request: ScoreRequest,
+  hooks: RuntimeHooks = {},
+): Promise<ScoreResult> {
+  return withRuntime(options, (runtime, session) => score(runtime, session, request), hooks);
+}
