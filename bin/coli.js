@@ -23,11 +23,14 @@ async function start() {
   await main(process.argv.slice(2));
 }
 
-/** In the user's own cache folder: code is loaded from it, so it must not be a place that others can write to. */
+/**
+ * Compiled code is kept in the user's own cache folder: it is loaded as code, so it must not be a place that others can
+ * write to. The call serves this thread, the variable the workers.
+ */
 function enableCompileCache() {
-  if (process.env.NODE_COMPILE_CACHE) return module.enableCompileCache?.();
   const base = process.env.XDG_CACHE_HOME || (homedir() && path.join(homedir(), '.cache'));
-  if (base) module.enableCompileCache?.(path.join(base, 'colibri', 'compile-cache'));
+  if (base) process.env.NODE_COMPILE_CACHE ||= path.join(base, 'colibri', 'compile-cache');
+  module.enableCompileCache?.();
 }
 
 function startOnNewerNode() {

@@ -43,7 +43,7 @@ export function buildProgram(done: (exitCode: number) => void): Command {
     .option(...QUIET)
     .action(async (words, flags) => done(await (await import('./commands/run.ts')).run(words, flags)));
 
-  const chat = program.command('chat').description('talk with the model');
+  const chat = program.command('chat').description('talk with the model; from a pipe, every line is one message');
   addSamplingFlags(addEngineFlags(chat))
     .option(...QUIET)
     .action(async flags => done(await (await import('./commands/chat.ts')).chat(flags)));
