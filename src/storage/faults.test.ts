@@ -25,6 +25,10 @@ describe('fault plans', () => {
     expect(fourReads({ nth: 2, kind: 'short' })).toEqual([4 * PAGE, 2 * PAGE, 0, 4 * PAGE]);
   });
 
+  test('slow changes no result', () => {
+    expect(fourReads({ nth: 3, kind: 'slow' })).toEqual([1, 2, 3, 4].map(() => 4 * PAGE));
+  });
+
   test('several readers count together', () => {
     const counter = new Int32Array(new SharedArrayBuffer(4));
     const plan = { nth: 2, kind: 'eio' } as const;
