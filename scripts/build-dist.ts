@@ -4,7 +4,7 @@
  */
 
 import { spawnSync } from 'node:child_process';
-import { cpSync, existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { copyFileSync, existsSync, globSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
 
 const root = path.join(import.meta.dirname, '..');
@@ -14,10 +14,11 @@ const WASM = 'kernels/wasm/build';
 rmSync(dist, { recursive: true, force: true });
 run('scripts/prepare.js');
 run('node_modules/typescript/bin/tsc', '-p', 'tsconfig.build.json');
-cpSync(path.join(root, 'src', WASM), path.join(dist, WASM), {
-  recursive: true,
-  filter: source => !path.extname(source) || source.endsWith('.wasm'),
-});
+const wasm = path.join(root, 'src', WASM);
+mkdirSync(path.join(dist, WASM), { recursive: true });
+// Not .name.wasm, which an unfinished build left.
+for (const name of globSync('[a-z]*.wasm', { cwd: wasm }))
+  copyFileSync(path.join(wasm, name), path.join(dist, WASM, name));
 const missing = missingFiles();
 for (const line of missing) console.error(line);
 if (missing.length > 0) process.exit(1);
@@ -27,7 +28,10 @@ function run(script: string, ...args: string[]): void {
   if (status !== 0) process.exit(status ?? 1);
 }
 
-/** What the type checker cannot see: the WebAssembly modules, and worker files that are only named by a string. */
+/**
+ * What the type checker cannot see: the WebAssembly modules, and worker files that are only named by a string
+ * (tsconfig.build.json lists them, because only what is reached from its files is compiled).
+ */
 function missingFiles(): string[] {
   const files = readdirSync(dist, { recursive: true, encoding: 'utf8' });
   const problems = files.some(name => name.endsWith('.wasm'))
@@ -37,7 +41,8 @@ function missingFiles(): string[] {
     const text = readFileSync(path.join(dist, name), 'utf8');
     for (const [, worker] of text.matchAll(/\bworkerUrl\(\s*'([^']+)'/g)) {
       const target = path.join(path.dirname(name), `${worker}.js`);
-      if (!existsSync(path.join(dist, target))) problems.push(`dist/${name} starts dist/${target}, which is not there`);
+      if (existsSync(path.join(dist, target))) continue;
+      problems.push(`dist/${name} starts dist/${target}, which is missing: add it to tsconfig.build.json`);
     }
   }
   return problems;

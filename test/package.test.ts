@@ -40,14 +40,15 @@ describe('npm pack', () => {
     expect(paths().some(name => /^models\/nano\/.*\.safetensors$/.test(name))).toBe(true);
   });
 
-  test('holds every source as JavaScript, and every WebAssembly module', () => {
-    const expected = readdirSync(path.join(root, 'src'), { recursive: true, encoding: 'utf8' })
-      .filter(name => /(?<!\.test|\.d|test-support)\.ts$/.test(name) && !name.includes('/assembly/'))
+  test('holds the workers, the commands and every WebAssembly module', () => {
+    const compiled = readdirSync(path.join(root, 'src'), { recursive: true, encoding: 'utf8' })
+      .filter(name => /(?<!\.test)\.ts$/.test(name) && /worker\.ts$|^cli\/commands\//.test(name))
       .map(name => path.posix.join('dist', name.replace(/\.ts$/, '.js')));
-    const wasm = readdirSync(path.join(root, 'src/kernels/wasm/build')).filter(name => name.endsWith('.wasm'));
+    expect(compiled.length).toBeGreaterThan(5);
+    const wasm = readdirSync(path.join(root, 'src/kernels/wasm/build')).filter(name => /^\w+\.wasm$/.test(name));
     expect(wasm.length).toBeGreaterThanOrEqual(2);
     expect(paths()).toEqual(
-      expect.arrayContaining([...expected, ...wasm.map(name => `dist/kernels/wasm/build/${name}`)]),
+      expect.arrayContaining([...compiled, ...wasm.map(name => `dist/kernels/wasm/build/${name}`)]),
     );
   });
 
