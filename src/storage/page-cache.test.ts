@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { closeSync, fsyncSync, openSync } from 'node:fs';
 import { afterAll, describe, expect, test } from 'vitest';
-import { directRecord, load, openPool, TestFiles } from './test-support.ts';
+import { directRecord, load, TestFiles } from './test-support.ts';
 
 const BYTES = 16 * 2 ** 20;
 const BLOCK = 2 ** 19;
@@ -34,7 +34,7 @@ async function readAll(io: 'direct' | 'buffered'): Promise<[before: number, afte
   );
   dropCache(path);
   const before = residentBytes(path);
-  const { pool } = await openPool(files, records, { io });
+  const { pool } = await files.open(records, { io });
   for (let i = 0; i < records.length; i++) load(pool, i);
   await pool.close();
   return [before, residentBytes(path)];

@@ -3,10 +3,11 @@
 import { mkdtempSync, rmSync, statfsSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { StorageError } from '../common/errors.ts';
 import type { FileIdentity } from '../formats/checkpoint-types.ts';
 import type { Extent, PackStep, StoredRecord } from '../quant/stored.ts';
 import { ReadPool, type ReadPoolOptions } from './read-pool.ts';
-import { RecordTable } from './record-table.ts';
+import { PAGE, RecordTable } from './record-table.ts';
 
 /** Bytes in which every aligned 32-bit word is different: a byte from the wrong place is seen. */
 export function noise(bytes: number, seed = 0): Buffer {
@@ -19,10 +20,15 @@ export function noise(bytes: number, seed = 0): Buffer {
 const TMPFS = 0x01021994;
 const PARENT = statfsSync(tmpdir()).type === TMPFS ? join(import.meta.dirname, '../../node_modules') : tmpdir();
 
+export const ARENA_BYTES = 2 ** 20;
+/** Test pools keep their staging at the end of arena 0. */
+export const STAGING_BYTES = 2 ** 18;
+
 export class TestFiles {
   readonly directory = mkdtempSync(join(PARENT, 'coli-storage-'));
   readonly files: FileIdentity[] = [];
   readonly contents: Buffer[] = [];
+  readonly #pools: ReadPool[] = [];
 
   /** Gives the index of the new file. */
   add(bytes: number): number {
@@ -40,7 +46,43 @@ export class TestFiles {
     return this.contents[file].subarray(offset, offset + bytes);
   }
 
-  remove(): void {
+  /** A pool over two small arenas; `arenas` are views of them. */
+  async open(records: readonly StoredRecord[], more: Partial<ReadPoolOptions> = {}) {
+    const table = RecordTable.build(records, this.files);
+    const readers = more.readers ?? 1;
+    const size = ARENA_BYTES + readers * STAGING_BYTES;
+    const memory = () => new WebAssembly.Memory({ initial: size / 65536, maximum: size / 65536, shared: true });
+    const memories = [memory(), memory()];
+    const pool = await ReadPool.open({
+      files: this.files,
+      table,
+      arenas: memories,
+      readers,
+      io: 'auto',
+      staging: { arena: 0, offset: ARENA_BYTES, bytesPerReader: STAGING_BYTES },
+      verify: false,
+      ...more,
+    });
+    this.#pools.push(pool);
+    return { pool, table, arenas: memories.map(each => new Uint8Array(each.buffer)) };
+  }
+
+  /** A pool whose only reader stands still in its first read, that of record 0, until `release`. */
+  async openHeld(records: readonly StoredRecord[], more: Partial<ReadPoolOptions> = {}) {
+    const gate = new Int32Array(new SharedArrayBuffer(4));
+    const release = () => {
+      Atomics.store(gate, 0, 1);
+      Atomics.notify(gate, 0);
+    };
+    const opened = await this.open(records, { faults: { nth: 1, kind: 'hold', gate }, ...more });
+    const first = opened.pool.submit(0, 0, 0, 'ahead');
+    while (opened.pool.state(first) !== 'running') opened.pool.waitAny(1);
+    return { ...opened, first, release };
+  }
+
+  /** Closes the pools and deletes the files. */
+  async remove(): Promise<void> {
+    await Promise.all(this.#pools.map(pool => pool.close()));
     rmSync(this.directory, { recursive: true, force: true });
   }
 }
@@ -61,34 +103,6 @@ export function packedRecord(name: string, extents: readonly Extent[], change: P
   const inputs = extents.map((extent, i) => ({ extent: i, offset: 0, bytes: extent.bytes }));
   const step = { packer: 'copy', rows: 1, columns: bytes, inputs, target: 0, bytes, ...change };
   return { name, extents, parts: [part(bytes, null)], packs: [step], sha256: null };
-}
-
-export const ARENA_BYTES = 2 ** 20;
-/** Test pools keep their staging at the end of arena 0. */
-export const STAGING_BYTES = 2 ** 18;
-
-/** A pool over two small arenas; `arenas` are views of them. */
-export async function openPool(
-  files: TestFiles,
-  records: readonly StoredRecord[],
-  more: Partial<ReadPoolOptions> = {},
-) {
-  const table = RecordTable.build(records, files.files);
-  const readers = more.readers ?? 1;
-  const size = ARENA_BYTES + readers * STAGING_BYTES;
-  const memory = () => new WebAssembly.Memory({ initial: size / 65536, maximum: size / 65536, shared: true });
-  const memories = [memory(), memory()];
-  const pool = await ReadPool.open({
-    files: files.files,
-    table,
-    arenas: memories,
-    readers,
-    io: 'auto',
-    staging: { arena: 0, offset: ARENA_BYTES, bytesPerReader: STAGING_BYTES },
-    verify: false,
-    ...more,
-  });
-  return { pool, table, arenas: memories.map(each => new Uint8Array(each.buffer)) };
 }
 
 /** A test waits no longer than this: the test runner cannot stop a thread that never returns to it. */
@@ -129,4 +143,20 @@ export function expectLoaded(
     if (wrong >= 0) throw new Error(`${stored.name}, part ${i}: byte ${wrong} is wrong`);
     if (got.length !== expected[i].length) throw new Error(`${stored.name}, part ${i}: ${got.length} bytes`);
   });
+}
+
+/** The error of finishing a ticket. */
+export function failureOf(pool: ReadPool, ticket: number): StorageError {
+  waitFor(pool, ticket);
+  try {
+    pool.finish(ticket);
+  } catch (error) {
+    if (error instanceof StorageError) return error;
+  }
+  throw new Error('a StorageError was expected');
+}
+
+/** Whole pages of file 0. */
+export function pages(from: number, count: number): Extent {
+  return { file: 0, offset: from * PAGE, bytes: count * PAGE };
 }
