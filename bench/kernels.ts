@@ -92,14 +92,34 @@ function fill(memory: WebAssembly.Memory): void {
   new Float32Array(memory.buffer).fill(0.0123);
 }
 
+const HELP = `usage: npm run bench -- kernels [options]
+  --layout NAME   only this layout (may be repeated): ${Object.keys(LAYOUT_ID).join(', ')}
+  --json          one JSON object`;
+
+function parse(args: string[]) {
+  const options = {
+    layout: { type: 'string', multiple: true },
+    json: { type: 'boolean', default: false },
+    help: { type: 'boolean', default: false },
+  } as const;
+  try {
+    return parseArgs({ args, options }).values;
+  } catch (cause) {
+    throw new UsageError('BAD_OPTION', cause instanceof Error ? cause.message : String(cause), { hint: HELP, cause });
+  }
+}
+
 export async function run(args: string[]): Promise<void> {
-  const { values } = parseArgs({
-    args,
-    options: { json: { type: 'boolean', default: false }, layout: { type: 'string', multiple: true } },
-  });
+  const values = parse(args);
+  if (values.help) {
+    console.log(HELP);
+    return;
+  }
   const layouts = values.layout ?? LAYOUTS;
   for (const name of layouts) {
-    if (!(name in LAYOUT_ID)) throw new UsageError('BAD_LAYOUT', `--layout ${name} is not a layout`);
+    if (!Object.hasOwn(LAYOUT_ID, name)) {
+      throw new UsageError('BAD_OPTION', `--layout ${name} is not a layout`, { hint: HELP });
+    }
   }
   const pages = (W + MEMORY_BYTES) / PAGE + 1;
   const memory = new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
@@ -127,8 +147,8 @@ function printTable(machine: { cpu: string; cores: number; node: string }, figur
   console.log(`${machine.cpu}, ${machine.cores} cores, Node ${machine.node}; one thread, ${COLUMNS} columns`);
   console.log('layout   kernels        weights in   rows of x     GB/s   GMAC/s');
   for (const f of figures) {
-    const name = f.layout.padEnd(8) + ' ' + f.kernels.padEnd(14) + ' ' + f.from.padEnd(9);
-    const rates = f.gigabytes_per_s.toFixed(1).padStart(9) + f.gmac_per_s.toFixed(1).padStart(9);
-    console.log(name + String(f.n).padStart(13) + rates);
+    const name = `${f.layout.padEnd(8)} ${f.kernels.padEnd(14)} ${f.from.padEnd(9)}`;
+    const rates = `${f.gigabytes_per_s.toFixed(1).padStart(9)}${f.gmac_per_s.toFixed(1).padStart(9)}`;
+    console.log(`${name}${String(f.n).padStart(13)}${rates}`);
   }
 }

@@ -273,9 +273,9 @@ export function attentionCase(seed: number, facts: AttentionFacts): Scene {
   return scene;
 }
 
-/** swiglu, add, scale, clamp and allFinite: x, and y where there is one. */
+/** x, and y where there is one. */
 export function elementCase(
-  op: 'swiglu' | 'add' | 'scale' | 'clamp' | 'allFinite',
+  op: 'swiglu' | 'add' | 'scale' | 'clamp',
   seed: number,
   facts: { elements: number; kind: Kind; factor?: number },
 ): Scene {
@@ -289,9 +289,20 @@ export function elementCase(
     add: (k, from, to) => k.add(x, y, from, to),
     scale: (k, from, to) => k.scale(x, factor, from, to),
     clamp: (k, from, to) => k.clamp(x, factor, from, to),
-    allFinite: (k, from, to) => k.allFinite(x + from * 4, to - from),
   };
   scene.units = elements;
   scene.run = calls[op];
+  return scene;
+}
+
+/** One value, if any, replaced by `odd`. */
+export function allFiniteCase(seed: number, facts: { elements: number; kind: Kind; at?: number; odd?: number }): Scene {
+  const scene = new Scene('allFinite', label(facts));
+  const { elements, kind, at, odd } = facts;
+  const values = new RandomValues(seed).floats(elements, kind);
+  if (at !== undefined && odd !== undefined) values[at] = odd;
+  const x = scene.floats(values);
+  scene.units = elements;
+  scene.run = (k, from, to) => k.allFinite(x + from * 4, to - from);
   return scene;
 }

@@ -2,9 +2,10 @@
 
 /**
  * `extreme` mixes all finite kinds; `special` adds infinities and NaN.
- * `steps`: multiples of 1/4 between -2 and 2, so that ties are common.
+ * `steps`: multiples of 1/4 between -2 and 2, so that equal values are common. `halves`: multiples of 1/2 up to 127, which
+ * lie half way between two codes when 127 itself is among them.
  */
-export type Kind = 'ordinary' | 'zero' | 'equal' | 'denormal' | 'huge' | 'steps' | 'extreme' | 'special';
+export type Kind = 'ordinary' | 'zero' | 'equal' | 'denormal' | 'huge' | 'steps' | 'halves' | 'extreme' | 'special';
 
 const FINITE: readonly Kind[] = ['ordinary', 'zero', 'denormal', 'huge', 'steps'];
 
@@ -46,6 +47,8 @@ export class RandomValues {
         return Math.fround(sign * unit * 2 ** 127);
       case 'steps':
         return this.integer(-8, 8) / 4;
+      case 'halves':
+        return this.integer(0, 7) ? this.integer(-254, 254) / 2 : 127;
       case 'extreme':
         return this.float(FINITE[this.bits() % FINITE.length]);
       case 'special':

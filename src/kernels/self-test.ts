@@ -2,6 +2,7 @@
 
 import type { Layout } from '../quant/layouts.ts';
 import {
+  allFiniteCase,
   attentionCase,
   combineCase,
   elementCase,
@@ -47,8 +48,8 @@ export function selfTestScenes(): Scene[] {
     elementCase('add', 11, { elements, kind }),
     elementCase('scale', 12, { elements, kind }),
     elementCase('clamp', 13, { elements, kind: 'special' }),
-    elementCase('allFinite', 14, { elements, kind: 'extreme' }),
-    elementCase('allFinite', 15, { elements, kind: 'special' }),
+    allFiniteCase(14, { elements, kind: 'extreme' }),
+    allFiniteCase(15, { elements, kind, at: elements - 1, odd: Number.NEGATIVE_INFINITY }),
     softmaxCase(16, { rows: 2, columns: 43, kind }),
     topKCase(17, { rows: 3, columns: 21, k: 5, normalise: 1, kind: 'steps' }),
     combineCase(18, { rows: 2, columns: 43, k: 3, kind }),

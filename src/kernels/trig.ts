@@ -13,7 +13,7 @@ const PI_2_LO = 2.0222662487959506e-21;
 /** e^x for |x| < 700: x = n ln 2 + r, Taylor series of r. */
 export function exp64(x: number): number {
   const n = Math.floor(x / LN2 + 0.5);
-  const r = x - n * 0.6931471803691238 - n * 1.90821492927058770002e-10;
+  const r = x - n * 0.6931471803691238 - n * 1.9082149292705877e-10;
   let sum = 1;
   for (let k = 18; k >= 1; k--) sum = 1 + (sum * r) / k;
   let scale = 1;

@@ -1,0 +1,162 @@
+/** Every implementation gives the reference's bits, on ordinary and on extreme inputs. */
+
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { LAYOUT_ID, type Layout, layoutBytes } from '../quant/layouts.ts';
+import * as cases from './cases.ts';
+import type { Kernels } from './kernels.ts';
+import { type Kind, RandomValues } from './random-values.ts';
+import { createReferenceKernels } from './reference/reference.ts';
+import type { Op, Scene } from './scene.ts';
+import { kernelsFor } from './select.ts';
+import {
+  expectSameBits,
+  FLOAT_LAYOUTS,
+  IMPLEMENTATIONS,
+  MISSING,
+  memory,
+  reference,
+  SCENES,
+  TILE_LAYOUTS,
+} from './test-support.ts';
+import { compileWasm } from './wasm/wasm.ts';
+
+for (const { name, reason } of MISSING) test.skip(`${name}: this engine lacks its instructions (${reason})`, () => {});
+
+test('both variants are under test, unless this engine cannot run one', () => {
+  expect([...IMPLEMENTATIONS, ...MISSING].map(one => one.name)).toEqual(['wasm-baseline', 'wasm-relaxed']);
+  for (const { name, kernels } of IMPLEMENTATIONS) {
+    expect(Object.keys(kernels).sort(), name).toEqual(Object.keys(reference).sort());
+  }
+});
+
+describe('same bits as the reference', () => {
+  for (const [op, scenes] of Object.entries(SCENES)) {
+    test(op, () => {
+      for (const scene of scenes()) expectSameBits(scene);
+    });
+  }
+});
+
+describe('laws', () => {
+  const kinds = fc.constantFrom<Kind>('ordinary', 'extreme', 'special');
+  const shape = {
+    rows: fc.integer({ min: 1, max: 40 }),
+    columns: fc.integer({ min: 1, max: 300 }),
+    n: fc.integer({ min: 1, max: 9 }),
+    kind: kinds,
+    indexed: fc.boolean(),
+    misalign: fc.integer({ min: 0, max: 15 }),
+  };
+  const matmuls: [Op, readonly Layout[], (seed: number, facts: cases.MatrixFacts) => Scene][] = [
+    ['matmulTiles', TILE_LAYOUTS, cases.tilesCase],
+    ['matmulFloat', FLOAT_LAYOUTS, cases.floatCase],
+    ['matmulExact', TILE_LAYOUTS, cases.exactCase],
+  ];
+
+  for (const [op, layouts, makeScene] of matmuls) {
+    test(`${op} of any shape`, () => {
+      const facts = fc.record({ ...shape, layout: fc.constantFrom(...layouts) });
+      fc.assert(
+        fc.property(fc.nat(), facts, (seed, one) => expectSameBits(makeScene(seed, one))),
+        { numRuns: 60, seed: 7 },
+      );
+    });
+
+    test(`${op}: one activation row alone gives the bits it has in a batch`, () => {
+      for (const layout of layouts) {
+        const facts = { layout, rows: 35, columns: 200, kind: 'ordinary' as const };
+        const batch = makeScene(3, { ...facts, n: 9 });
+        for (const { name, kernels } of IMPLEMENTATIONS) {
+          const whole = batch.outcome(kernels, memory);
+          const alone = batch.outcome({ ...kernels, [op]: oneByOne(kernels[op] as Call, op) }, memory);
+          expect(batch.difference(alone, whole), `${name} ${layout}`).toBeNull();
+        }
+      }
+    });
+  }
+
+  test('work may be cut anywhere', () => {
+    const kind = 'ordinary';
+    const scenes = [
+      cases.quantiseCase(1, { rows: 5, columns: 70, kind }),
+      ...TILE_LAYOUTS.map(layout => cases.tilesCase(2, { layout, rows: 70, columns: 130, n: 5, kind })),
+      ...FLOAT_LAYOUTS.map(layout => cases.floatCase(3, { layout, rows: 37, columns: 70, n: 5, kind })),
+      ...TILE_LAYOUTS.map(layout => cases.exactCase(4, { layout, rows: 37, columns: 70, n: 5, kind })),
+      ...FLOAT_LAYOUTS.map(layout => cases.embedCase(5, { layout, rows: 9, columns: 70, n: 6, kind })),
+      cases.rmsNormCase(6, { rows: 6, columns: 70, kind }),
+      cases.ropeCase(7, { rows: 6, heads: 2, headDim: 24, rotaryDim: 16, kind }),
+      cases.attentionCase(8, { keys: [5, 70, 30], heads: 4, kvHeads: 2, headDim: 24, kind }),
+      ...(['swiglu', 'add', 'scale', 'clamp'] as const).map(op => cases.elementCase(op, 9, { elements: 75, kind })),
+      cases.softmaxCase(10, { rows: 6, columns: 70, kind }),
+      cases.topKCase(11, { rows: 6, columns: 20, k: 4, normalise: 1, kind: 'steps' }),
+      cases.combineCase(12, { rows: 6, columns: 70, k: 3, kind }),
+    ];
+    for (const scene of scenes) {
+      fc.assert(
+        fc.property(fc.uniqueArray(fc.integer({ min: 0, max: scene.units }), { maxLength: 4 }), cuts =>
+          expectSameBits(
+            scene,
+            cuts.sort((a, b) => a - b),
+          ),
+        ),
+        { numRuns: 6, seed: 11 },
+      );
+    }
+  });
+});
+
+test('offsets above 2 GiB', () => {
+  // Only the touched pages of this memory take room.
+  const pages = 2 ** 15 + 64;
+  const arena = new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
+  const random = new RandomValues(5);
+  const x = random.floats(8 * 64, 'ordinary');
+  const w = random.bytes(layoutBytes('q4g64-f32', 16, 64));
+  for (let r = 0; r < 16; r++) new DataView(w.buffer).setFloat32(512 + r * 4, random.float('ordinary'), true);
+  const run = (kernels: Kernels, base: number): Float32Array => {
+    const [codes, scales, sums] = [base + 4096, base + 8192, base + 12288];
+    const [weights, y, positions, tables, blocks] = [16384, 20480, 24576, 24640, 24704].map(at => base + at);
+    const [block, scratch, out] = [base + 32768, base + 65536, base + 69632];
+    new Float32Array(arena.buffer, base, x.length).set(x);
+    new Uint8Array(arena.buffer, weights, w.length).set(w);
+    new Float32Array(arena.buffer, block, 2 * 64 * 64).set(random.floats(2 * 64 * 64, 'equal'));
+    new Int32Array(arena.buffer, positions, 1).set([40]);
+    new Int32Array(arena.buffer, tables, 1).set([blocks]);
+    new Int32Array(arena.buffer, blocks, 1).set([block]);
+    kernels.quantise(base, 64, codes, scales, sums, 0, 8);
+    kernels.matmulTiles(LAYOUT_ID['q4g64-f32'], weights, 16, 1, codes, scales, sums, 0, y, 16, 0, 8, 0, 1);
+    kernels.attention(base, out, 1, 1, 64, 0.1, positions, tables, scratch, 0, 1);
+    return Float32Array.from([...new Float32Array(arena.buffer, y, 128), ...new Float32Array(arena.buffer, out, 64)]);
+  };
+  const names = ['reference', ...IMPLEMENTATIONS.map(one => one.name)] as const;
+  const wanted = run(createReferenceKernels(arena), 65536);
+  for (const name of names) {
+    const module = name === 'reference' ? null : compileWasm(name === 'wasm-relaxed' ? 'relaxed' : 'baseline');
+    expect(run(kernelsFor(name, module)(arena), 2 ** 31 + 65536), name).toEqual(wanted);
+  }
+});
+
+type Call = (...args: number[]) => unknown;
+
+/** A matmul that makes a call of its own for every activation row. The scene has no index tables. */
+function oneByOne(call: Call, op: Op): Call {
+  // Argument positions of matmulTiles and of the two others.
+  const tiles = op === 'matmulTiles';
+  const [y, yStride, n] = tiles ? [8, 9, 11] : [6, 7, 9];
+  return (...args) => {
+    for (let i = 0; i < args[n]; i++) {
+      const one = [...args];
+      one[n] = 1;
+      one[y] += i * args[yStride] * 4;
+      if (tiles) {
+        one[4] += i * args[3] * 64;
+        one[5] += i * args[3] * 4;
+        one[6] += i * args[3] * 4;
+      } else {
+        one[3] += i * args[4] * 4;
+      }
+      call(...one);
+    }
+  };
+}

@@ -1,0 +1,183 @@
+/** What the kernel tests share: the implementations under test, with call counters, and the scenes of every kernel. */
+
+import { expect } from 'vitest';
+import type { Layout } from '../quant/layouts.ts';
+import * as cases from './cases.ts';
+import type { KernelName, Kernels } from './kernels.ts';
+import type { Kind } from './random-values.ts';
+import { createReferenceKernels } from './reference/reference.ts';
+import type { Op, Scene } from './scene.ts';
+import { kernelsFor } from './select.ts';
+import { compileWasm, type WasmVariant } from './wasm/wasm.ts';
+
+const PAGES = 256;
+
+export const FLOAT_LAYOUTS: readonly Layout[] = ['f32', 'bf16', 'f16'];
+export const TILE_LAYOUTS: readonly Layout[] = ['q4g64', 'q4g64-f32', 'q8g64', 'q8g64-f32'];
+export const memory = new WebAssembly.Memory({ initial: PAGES, maximum: PAGES, shared: true });
+export const reference = createReferenceKernels(memory);
+
+export interface Counted {
+  readonly name: KernelName;
+  readonly kernels: Kernels;
+  /** Calls so far, by kernel. */
+  readonly calls: Partial<Record<Op, number>>;
+}
+
+/** Wraps every kernel in a counter. */
+export function counted(inner: Kernels): Counted {
+  const calls: Partial<Record<Op, number>> = {};
+  const kernels: Record<string, unknown> = { name: inner.name };
+  for (const op of Object.keys(inner).filter(key => key !== 'name') as Op[]) {
+    kernels[op] = (...args: number[]) => {
+      calls[op] = (calls[op] ?? 0) + 1;
+      return (inner[op] as (...args: number[]) => unknown)(...args);
+    };
+  }
+  return { name: inner.name, kernels: kernels as unknown as Kernels, calls };
+}
+
+/** Variants that cannot run here, with the reason: only an engine without the instructions counts, not a missing file. */
+export const MISSING: { name: KernelName; reason: string }[] = [];
+
+function load(variant: WasmVariant): Counted[] {
+  try {
+    return [counted(kernelsFor(`wasm-${variant}`, compileWasm(variant))(memory))];
+  } catch (error) {
+    if (!(error instanceof WebAssembly.CompileError)) throw error;
+    MISSING.push({ name: `wasm-${variant}`, reason: error.message });
+    return [];
+  }
+}
+
+/** Everything that must agree with the reference. */
+export const IMPLEMENTATIONS: readonly Counted[] = [...load('baseline'), ...load('relaxed')];
+
+/** Runs a scene with every implementation and fails unless each really ran and gave the reference's bits. */
+export function expectSameBits(scene: Scene, pieces: readonly number[] = []): void {
+  const wanted = scene.outcome(reference, memory);
+  for (const { name, kernels, calls } of IMPLEMENTATIONS) {
+    const before = calls[scene.op] ?? 0;
+    const got = scene.outcome(kernels, memory, pieces);
+    expect(calls[scene.op], `calls of ${name}.${scene.op}`).toBe(before + pieces.length + 1);
+    expect(scene.difference(got, wanted), name).toBeNull();
+  }
+}
+
+const COLUMNS = [8, 24, 40, 64, 96, 128, 144, 160, 200];
+const ODD_COLUMNS = [1, 2, 3, 5, 15, 16, 17, 31, 33, 67];
+const ROWS = [1, 15, 16, 17, 33];
+const BATCHES = [1, 2, 3, 4, 5, 7, 16, 33];
+const FINITE: readonly Kind[] = ['ordinary', 'zero', 'equal', 'denormal', 'huge', 'steps', 'extreme'];
+const ALL: readonly Kind[] = [...FINITE, 'special'];
+
+const pick = <T>(values: readonly T[], i: number): T => values[i % values.length];
+
+/** Shapes of matrices: every column count with every row count, the batch sizes and kinds of values taking turns. */
+function* matrices(layouts: readonly Layout[], columns: readonly number[]): Generator<cases.MatrixFacts> {
+  let i = 0;
+  for (const layout of layouts) {
+    for (const c of columns) {
+      for (const rows of ROWS) {
+        i++;
+        const facts = { layout, columns: c, rows, n: pick(BATCHES, i), kind: pick(ALL, i + (i >> 3)) };
+        yield { ...facts, indexed: i % 3 === 0, misalign: pick([0, 1, 2, 6], i) };
+      }
+    }
+    for (const kind of ALL) yield { layout, columns: 136, rows: 18, n: 7, kind, indexed: true, misalign: 2 };
+    yield { layout, columns: 8192, rows: 17, n: 2, kind: 'ordinary' };
+    yield { layout, columns: 8192, rows: 1, n: 5, kind: 'huge' };
+  }
+}
+
+function* each<T>(facts: Iterable<T>, scene: (seed: number, facts: T) => Scene): Generator<Scene> {
+  let seed = 1;
+  for (const one of facts) yield scene(seed++, one);
+}
+
+function* rowShapes(kinds: readonly Kind[]): Generator<cases.RowFacts> {
+  for (const columns of [...ODD_COLUMNS, ...COLUMNS, 2048, 8192]) {
+    for (const kind of kinds) {
+      yield { rows: columns > 1000 ? 1 : 2, columns, kind };
+      if (columns < 70) yield { rows: 3, columns, kind, inPlace: true };
+    }
+  }
+}
+
+function* topKShapes(): Generator<cases.RowFacts & { k: number; normalise: number }> {
+  for (const columns of [1, 8, 21, 64, 128, 300]) {
+    for (const k of [1, 2, 5, 8, 17].filter(count => count <= columns)) {
+      for (const kind of ALL) {
+        for (const normalise of [0, 1]) yield { rows: 2, columns, k, kind, normalise };
+      }
+    }
+  }
+}
+
+function* attentionShapes(): Generator<cases.AttentionFacts> {
+  for (const headDim of [8, 12, 24, 30, 64, 80, 128, 160]) {
+    for (const kind of ALL) yield { keys: [1, 64, 65, 17], heads: 4, kvHeads: 2, headDim, kind };
+  }
+  yield { keys: [300, 1, 129], heads: 3, kvHeads: 3, headDim: 40, kind: 'ordinary' };
+  yield { keys: [1000], heads: 8, kvHeads: 1, headDim: 32, kind: 'ordinary' };
+}
+
+type ElementOp = Parameters<typeof cases.elementCase>[0];
+
+function* elementScenes(op: ElementOp, factors: readonly number[]): Generator<Scene> {
+  let seed = 1;
+  for (const elements of [...ODD_COLUMNS, 64, 100, 1000]) {
+    for (const kind of ALL) {
+      for (const factor of factors) yield cases.elementCase(op, seed++, { elements, kind, factor });
+    }
+  }
+}
+
+function* finiteShapes(): Generator<Parameters<typeof cases.allFiniteCase>[1]> {
+  for (const elements of [...ODD_COLUMNS, 64, 100]) {
+    for (const kind of FINITE) yield { elements, kind };
+    for (const odd of [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY]) {
+      for (let at = 0; at < elements; at++) yield { elements, kind: 'extreme', at, odd };
+    }
+  }
+}
+
+/** The scenes of a kernel, lazily: mutation tests stop at the first that tells right from wrong. */
+export const SCENES: Readonly<Record<Op, () => Iterable<Scene>>> = {
+  quantise: () =>
+    each(
+      [...COLUMNS, ...ODD_COLUMNS, 8192].flatMap(columns =>
+        ([...ALL, 'halves'] as const).map(kind => ({ rows: 2, columns, kind })),
+      ),
+      cases.quantiseCase,
+    ),
+  matmulTiles: () => each(matrices(TILE_LAYOUTS, COLUMNS), cases.tilesCase),
+  matmulFloat: () => each(matrices(FLOAT_LAYOUTS, [...COLUMNS, ...ODD_COLUMNS]), cases.floatCase),
+  matmulExact: () => each(matrices(TILE_LAYOUTS, [...COLUMNS, 1, 67]), cases.exactCase),
+  embed: () =>
+    each(
+      [...matrices(TILE_LAYOUTS, [...COLUMNS, 1, 67]), ...matrices(FLOAT_LAYOUTS, [...COLUMNS, ...ODD_COLUMNS])],
+      cases.embedCase,
+    ),
+  rmsNorm: () => each(rowShapes(ALL), cases.rmsNormCase),
+  rope: () =>
+    each(
+      [8, 24, 64, 128, 20, 6].flatMap(headDim =>
+        ALL.map(kind => ({ rows: 3, heads: 2, headDim, rotaryDim: headDim > 20 ? headDim - 8 : headDim, kind })),
+      ),
+      cases.ropeCase,
+    ),
+  attention: () => each(attentionShapes(), cases.attentionCase),
+  swiglu: () => elementScenes('swiglu', [1]),
+  add: () => elementScenes('add', [1]),
+  scale: () => elementScenes('scale', [0.3, 0, Number.NaN]),
+  clamp: () => elementScenes('clamp', [0.3, 1e9, 0, -1]),
+  softmax: () => each(rowShapes(ALL), cases.softmaxCase),
+  topK: () => each(topKShapes(), cases.topKCase),
+  combine: () =>
+    each(
+      [...rowShapes(ALL)].map((facts, i) => ({ rows: 2, columns: facts.columns, kind: facts.kind, k: 1 + (i % 9) })),
+      cases.combineCase,
+    ),
+  allFinite: () => each(finiteShapes(), cases.allFiniteCase),
+};
