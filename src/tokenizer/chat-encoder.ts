@@ -76,25 +76,32 @@ export class ChatEncoder {
   }
 
   /**
-   * Id of the control token that the template puts right after an assistant's last turn, or null: models end their
-   * answers with it, and some publishers forget to list it as a stop token.
+   * Id of the control token with which the template ends an assistant's turn, or null. Models end their answers with it, and
+   * some publishers forget to list it as a stop token. Null too where a turn may have several parts (the model writes a
+   * header of special tokens first, or more follows): there the same token also ends a part.
    */
   findEndOfTurn(): number | null {
-    const messages = [
-      { role: 'user', content: 'Hello' },
-      { role: 'assistant', content: PROBE },
-    ];
-    let text: string;
+    const user = { role: 'user', content: 'Hello' };
+    let prompt: string;
+    let turn: string;
     try {
-      text = this.render(messages, null, { addGenerationPrompt: false }).text;
+      prompt = this.render([user], null).text;
+      turn = this.render([user, { role: 'assistant', content: PROBE }], null, { addGenerationPrompt: false }).text;
     } catch {
-      return null; // a template that wants other conversations; generation_config has to name the stop tokens
+      return null; // a template that wants other conversations
     }
-    const at = text.lastIndexOf(PROBE);
-    const rest = at < 0 ? '' : text.slice(at + PROBE.length).trimStart();
-    const following = this.#tokenizer.controlTokens
-      .filter(token => rest.startsWith(token.content))
-      .sort((a, b) => b.content.length - a.content.length)[0];
-    return following?.id ?? null;
+    const at = turn.lastIndexOf(PROBE);
+    if (at < 0) return null;
+    const header = turn.slice(commonPrefix(prompt, turn), at);
+    const tokens = this.#tokenizer.controlTokens;
+    if (tokens.some(token => token.special && header.includes(token.content))) return null;
+    const end = turn.slice(at + PROBE.length).trim();
+    return tokens.find(token => token.content === end)?.id ?? null;
   }
+}
+
+function commonPrefix(a: string, b: string): number {
+  let length = 0;
+  while (length < a.length && a[length] === b[length]) length++;
+  return length;
 }

@@ -23,8 +23,11 @@ export function buildTokenBytes(file: TokenizerFile): TokenBytes {
   const { toBytes, dropsLeadingSpace } = readDecoder(file.decoder);
   const byId: (Uint8Array | undefined)[] = new Array(file.vocabSize).fill(undefined);
   for (const [token, id] of Object.entries(file.model.vocab)) byId[id] = toBytes(token);
-  // Added tokens are plain text whatever the alphabet of the others: a "č" in one is not a carriage return.
-  for (const token of file.addedTokens) byId[token.id] = encoder.encode(token.content);
+  // Added tokens are plain text whatever the alphabet of the others: a "č" in one is not a carriage return. Only an added
+  // token that shares the id of a single byte must stay that byte, or other characters would break.
+  for (const token of file.addedTokens) {
+    if (byId[token.id]?.length !== 1) byId[token.id] = encoder.encode(token.content);
+  }
 
   const total = byId.reduce((sum, token) => sum + (token?.length ?? 0), 0);
   const table = {
