@@ -4,10 +4,10 @@ import { readFileSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import { describe, expect, test } from 'vitest';
 import { KernelError } from '../common/errors.ts';
-import type { KernelChoice, KernelName } from './kernels.ts';
+import type { KernelChoice, KernelName, Kernels } from './kernels.ts';
 import { type CompileVariant, kernelsFor, selectKernels } from './select.ts';
 import { SELF_TEST_PAGES, selfTest, selfTestScenes } from './self-test.ts';
-import { MISSING, type reference, SCENES } from './test-support.ts';
+import { IMPLEMENTATIONS, MISSING, SCENES } from './test-support.ts';
 import { compileWasm, type WasmVariant } from './wasm/wasm.ts';
 
 const hasRelaxed = MISSING.length === 0;
@@ -109,7 +109,7 @@ test('the self-test has a scene for every kernel and fits its memory', () => {
 test('the self-test names a missing kernel', () => {
   const memory = newMemory();
   const { softmax: _, ...rest } = kernelsFor('reference', null)(memory);
-  expect(selfTest(rest as typeof reference, memory)).toBe('softmax is missing');
+  expect(selfTest(rest as Kernels, memory)).toBe('softmax is missing');
 });
 
 // Either compiler of V8 may run any call, and processors differ in what the relaxed dot becomes.
