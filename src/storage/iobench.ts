@@ -3,6 +3,7 @@
 import { statSync } from 'node:fs';
 import { StorageError } from '../common/errors.ts';
 import { alignDown } from '../common/units.ts';
+import type { FileIdentity } from '../formats/checkpoint-types.ts';
 import type { StoredRecord } from '../quant/stored.ts';
 import { ReadPool } from './read-pool.ts';
 import { PAGE, RecordTable } from './record-table.ts';
@@ -41,7 +42,7 @@ export interface DiskMeasure {
 
 /** Blocks the calling thread while it measures. Errors: those of ReadPool, FILE_TOO_SMALL. */
 export async function measureDisk(options: DiskMeasureOptions): Promise<DiskMeasure> {
-  const { path, blockBytes, depth, direct } = options;
+  const { path, blockBytes } = options;
   const { size, mtimeMs, ino } = statSync(path);
   const blocks = Math.floor(size / blockBytes);
   if (blocks < 1 || blockBytes < PAGE || blockBytes % PAGE !== 0) {
@@ -52,8 +53,24 @@ export async function measureDisk(options: DiskMeasureOptions): Promise<DiskMeas
   }
   const files = [{ path, bytes: size, mtimeMs, inode: ino }];
   const table = RecordTable.build(blockRecords(blocks, blockBytes), files);
-  const slots = depth * SLOTS_PER_READER;
-  const pages = Math.ceil((slots * blockBytes) / WASM_PAGE);
+  const records = Int32Array.from({ length: table.records }, (_, i) => i);
+  return measureRecords({ ...options, files, table, records });
+}
+
+export interface RecordMeasureOptions extends Omit<DiskMeasureOptions, 'path' | 'blockBytes'> {
+  readonly files: readonly FileIdentity[];
+  readonly table: RecordTable;
+  /** Which records to read, in random order, again and again: the experts of a model. */
+  readonly records: Int32Array;
+}
+
+/** As measureDisk, for records that exist: the ceiling of a model's own reads. */
+export async function measureRecords(options: RecordMeasureOptions): Promise<DiskMeasure> {
+  const { files, table, depth, direct } = options;
+  let slotBytes = 0;
+  for (const record of options.records) slotBytes = Math.max(slotBytes, table.placedBytes(record));
+  const slotsEnd = depth * SLOTS_PER_READER * slotBytes;
+  const pages = Math.ceil((slotsEnd + depth * table.stagingBytes) / WASM_PAGE);
   const arena = new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
   // Touched now: the first use of a page is a page fault, which is not the disk's time.
   new Uint8Array(arena.buffer).fill(1);
@@ -63,21 +80,21 @@ export async function measureDisk(options: DiskMeasureOptions): Promise<DiskMeas
     arenas: [arena],
     readers: depth,
     io: direct ? 'direct' : 'buffered',
-    staging: null,
+    staging: { arena: 0, offset: slotsEnd, bytesPerReader: table.stagingBytes },
     verify: false,
   });
   try {
-    return readBlocks(pool, table.records, options);
+    return readRecords(pool, slotBytes, options);
   } finally {
     await pool.close();
   }
 }
 
-function readBlocks(pool: ReadPool, records: number, options: DiskMeasureOptions): DiskMeasure {
-  const { blockBytes, depth, direct, totalBytes = Number.POSITIVE_INFINITY } = options;
+function readRecords(pool: ReadPool, slotBytes: number, options: RecordMeasureOptions): DiskMeasure {
+  const { records, depth, direct, totalBytes = Number.POSITIVE_INFINITY } = options;
   const seconds = options.seconds ?? (options.totalBytes === undefined ? 1 : Number.POSITIVE_INFINITY);
   // A second pass through the page cache would measure memory.
-  const limit = direct ? totalBytes : Math.min(totalBytes, records * blockBytes);
+  const limit = direct ? totalBytes : Math.min(totalBytes, records.length * slotBytes);
   const order = shuffled(records, options.seed ?? 1);
   const tickets = new Array<number>(depth * SLOTS_PER_READER).fill(-1);
   const times: number[] = [];
@@ -97,8 +114,8 @@ function readBlocks(pool: ReadPool, records: number, options: DiskMeasureOptions
         tickets[slot] = -1;
         inFlight--;
       }
-      if (submitted * blockBytes >= limit || elapsed() >= seconds) continue;
-      tickets[slot] = pool.submit(order[submitted++ % records], 0, slot * blockBytes, 'demand');
+      if (submitted * slotBytes >= limit || elapsed() >= seconds) continue;
+      tickets[slot] = pool.submit(order[submitted++ % order.length], 0, slot * slotBytes, 'demand');
       inFlight++;
     }
     if (inFlight > 0) pool.waitAny(Number.POSITIVE_INFINITY);
@@ -127,11 +144,11 @@ function blockRecords(blocks: number, blockBytes: number): StoredRecord[] {
   }));
 }
 
-/** 0..count-1 in an order fixed by the seed (Fisher-Yates with a 32-bit xorshift). */
-function shuffled(count: number, seed: number): Int32Array {
-  const order = Int32Array.from({ length: count }, (_, i) => i);
+/** A copy in an order fixed by the seed (Fisher-Yates with a 32-bit xorshift). */
+function shuffled(records: Int32Array, seed: number): Int32Array {
+  const order = records.slice();
   let state = Math.imul(seed, 2654435761) | 1;
-  for (let i = count - 1; i > 0; i--) {
+  for (let i = order.length - 1; i > 0; i--) {
     state ^= state << 13;
     state ^= state >>> 17;
     state ^= state << 5;
