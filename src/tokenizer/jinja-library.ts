@@ -10,9 +10,9 @@ export interface JinjaNode {
 
 /** A value while a template runs: StringValue, ArrayValue, ... */
 export interface JinjaValue {
-  readonly type: string;
+  type: string;
   value: unknown;
-  readonly constructor: new (value: unknown) => JinjaValue;
+  readonly constructor: (new (value: unknown) => JinjaValue) & { readonly prototype: object };
 }
 
 export interface JinjaEnvironment {
@@ -35,6 +35,12 @@ interface Library {
 const { tokenize, parse, Environment, Interpreter } = library as unknown as Library;
 
 export { Environment, Interpreter };
+
+// Python writes True and False; the library's own spelling would give other tokens.
+const booleans = new Environment().set('example', true).constructor.prototype;
+booleans.toString = function (this: JinjaValue) {
+  return this.value ? 'True' : 'False';
+};
 
 /** Syntax tree of a template with the whitespace rules that transformers uses. Throws whatever the library throws. */
 export function parseJinja(source: string): JinjaNode {

@@ -12,14 +12,18 @@ import { Environment, Interpreter, type JinjaEnvironment, type JinjaNode, type J
 import { strftime } from './strftime.ts';
 import { filterName, visit } from './template-syntax.ts';
 
-/** Steps of one rendering. A tool-heavy conversation of 1000 messages needs about 300,000; this many take seconds. */
-export const MAX_TEMPLATE_STEPS = 5_000_000;
+/** Steps of one rendering. Conversations of several thousand messages stay below; this many take about a second. */
+export const MAX_TEMPLATE_STEPS = 3_000_000;
 /** Characters of the rendered text and of every string on the way: several times the longest context in use. */
 export const MAX_TEMPLATE_OUTPUT_CHARACTERS = 16 * 2 ** 20;
-/** Items of any list; a longer one would take all steps to walk once. */
-export const MAX_TEMPLATE_LIST_ITEMS = 1_000_000;
+/** Items of any list; walking a longer one a few times would take all steps. */
+export const MAX_TEMPLATE_LIST_ITEMS = 200_000;
 /** A step is charged for every so many characters of a string that a node gives, because its user will read them. */
 const CHARACTERS_PER_STEP = 1024;
+/** The library makes two scopes for every item that a loop visits. */
+const STEPS_PER_ITEM = 4;
+/** Filters that do not walk over their list. */
+const CONSTANT_TIME_FILTERS = new Set(['length', 'first', 'last']);
 
 /** How the guard sees what the template does with strings. */
 export interface TemplateHooks {
@@ -78,7 +82,7 @@ function analyse(
     if (SEARCHING_METHODS.has(method)) addAll(into.patterns, searched(node));
     if (COMPARING_METHODS.has(method)) addAll(into.compared, [callee.object as JinjaNode, ...searched(node)]);
   } else if (node.type === 'FilterExpression') {
-    into.walked.add(node.operand as JinjaNode);
+    if (!CONSTANT_TIME_FILTERS.has(filterName(node) ?? '')) into.walked.add(node.operand as JinjaNode);
     const filter = node.filter as JinjaNode;
     if (filter.type === 'CallExpression' && filterName(node) === 'replace') addAll(into.patterns, searched(filter));
   } else if (node.type === 'For') {
@@ -194,8 +198,10 @@ class BoundedInterpreter extends Interpreter {
       this.#charge(Math.floor(value.value.length / CHARACTERS_PER_STEP));
       if (name === 'tojson') value.value = this.#hooks.json(value.value);
     } else if (Array.isArray(value.value)) {
+      // The library unpacks lists only.
+      if (value.type === 'TupleValue') value.type = 'ArrayValue';
       if (value.value.length > MAX_TEMPLATE_LIST_ITEMS) throw limit('a list grew too long', MAX_TEMPLATE_LIST_ITEMS);
-      if (this.#nodes.walked.has(node!)) this.#charge(value.value.length);
+      if (this.#nodes.walked.has(node!)) this.#charge(value.value.length * STEPS_PER_ITEM);
     }
     if (this.#nodes.compared.has(node!)) return mapStrings(value, text => this.#hooks.plain(text));
     if (this.#nodes.patterns.has(node!)) return mapStrings(value, text => this.#hooks.pattern(text));
