@@ -311,3 +311,36 @@ test('whatever a user writes, the control tokens are those of the template', () 
     );
   }
 });
+
+test('text with brackets and beginnings of markers, but no marker, has the ids of the plain rendering', () => {
+  for (const [, model] of MODELS) {
+    const names = [...model.tokenizer.controlTokens.map(token => token.content), ...OLMOE_MARKERS, '[/INST]'];
+    const bracket = fc.constantFrom(
+      '<',
+      '>',
+      '|',
+      '<|',
+      '|>',
+      '</',
+      '[',
+      ']',
+      '｜',
+      '<|im_',
+      'end|>',
+      ' ',
+      '\n',
+      'e\u0301',
+      'the ',
+      'x',
+    );
+    fc.assert(
+      fc.property(fc.array(bracket, { maxLength: 8 }), parts => {
+        const content = parts.join('');
+        fc.pre(!names.some(name => content.includes(name)));
+        const messages = [{ role: 'user', content }];
+        expect(model.chat.render(messages).ids).toEqual(model.plain(messages));
+      }),
+      { numRuns: 300 },
+    );
+  }
+});

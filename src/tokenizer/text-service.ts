@@ -21,7 +21,7 @@ export const CALL_LIMIT_MS = 60_000;
 export interface TextServiceOptions {
   /** Markers of the family's chat format. */
   readonly controlStrings?: readonly string[];
-  /** For tests. */
+  /** For tests, and for plans with little memory. */
   readonly callLimitMs?: number;
   readonly heapMb?: number;
 }
@@ -90,8 +90,9 @@ export class TextService {
 
   async close(): Promise<void> {
     this.#closed = true;
-    this.#abandon(closedError());
+    // Those first, or the end of the running call would start them.
     for (const call of this.#waiting.splice(0)) call.reject(closedError());
+    this.#abandon(closedError());
     await this.#stop();
   }
 
@@ -169,7 +170,7 @@ export class TextService {
     });
     this.#worker = worker;
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => this.#died(reject, 'loading takes too long'), OPEN_LIMIT_MS);
+      const timer = setTimeout(() => this.#died(reject, 'loading takes too long'), OPEN_LIMIT_MS).unref();
       worker.once('message', (reply: TextReply) => {
         clearTimeout(timer);
         if (reply.kind !== 'ready') {
