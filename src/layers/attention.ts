@@ -4,6 +4,7 @@ import type { Tensor } from '../compute/arenas.ts';
 import type { Compute, Input } from '../compute/compute.ts';
 import type { Matrix } from '../compute/matrix.ts';
 import type { Batch } from './batch.ts';
+import { requireFinite } from './finite.ts';
 
 export interface AttentionShape {
   readonly hiddenSize: number;
@@ -89,6 +90,8 @@ export class Attention {
     if (w.kNorm) compute.rmsNorm(k, w.kNorm, normEps, n);
     compute.run();
     if (clip !== null) {
+      // a clamp would make an infinity an ordinary number
+      requireFinite(compute, v, n, `the attention of layer ${this.#layer}`, { layer: this.#layer });
       for (const tensor of [q, k, v]) compute.clamp(tensor, clip, n);
       compute.run();
     }
@@ -106,5 +109,6 @@ export class Attention {
     compute.run();
     compute.add(x, projected, n);
     compute.run();
+    requireFinite(compute, x, n, `the attention of layer ${this.#layer}`, { layer: this.#layer });
   }
 }

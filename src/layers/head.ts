@@ -1,6 +1,6 @@
 /** Final norm and output matrix: hidden rows to logits. */
 
-import { InternalError } from '../common/errors.ts';
+import { InternalError, NumericError } from '../common/errors.ts';
 import type { Tensor } from '../compute/arenas.ts';
 import type { Compute, Input } from '../compute/compute.ts';
 import type { Matrix } from '../compute/matrix.ts';
@@ -31,7 +31,7 @@ export class LogitsHead {
     this.#eps = eps;
   }
 
-  /** Logits of rows first..first+n-1 of x: [n, vocab], valid until the next call. */
+  /** Logits of rows first..first+n-1 of x: [n, vocab], valid until the next call. Throws NON_FINITE_LOGITS. */
   logits(x: Tensor, first: number, n: number): Float32Array {
     if (n > this.maxRows) throw new InternalError('TOO_MANY_LOGIT_ROWS', `${n} rows, at most ${this.maxRows}`);
     const compute = this.#compute;
@@ -39,6 +39,11 @@ export class LogitsHead {
     compute.rmsNormInto(rows, this.#norm, this.#eps, this.#input, n);
     compute.linear(this.#matrix, this.#input, this.#logits, n);
     compute.run();
+    if (!compute.allFinite(this.#logits, n)) {
+      throw new NumericError('NON_FINITE_LOGITS', 'the logits are not finite, though the output of every layer was', {
+        hint: 'the final norm or the output matrix may be damaged: compare the files with their source, or convert again',
+      });
+    }
     return compute.arenas.floats(this.#logits).subarray(0, n * this.#logits.columns);
   }
 }

@@ -243,9 +243,13 @@ export class RoutedExperts {
         },
       );
     }
-    throw new NumericError('NON_FINITE', `the output of layer ${this.#layer} is not finite, though its experts are`, {
-      hint: 'the dense weights of this layer may be damaged',
-      details: { layer: this.#layer },
-    });
+    throw new NumericError(
+      'NON_FINITE',
+      `the sum of the experts of layer ${this.#layer} is not finite, though each is`,
+      {
+        hint: 'the values of this layer exceed float32: compare the weights with their source',
+        details: { layer: this.#layer },
+      },
+    );
   }
 }

@@ -3,6 +3,7 @@
 import type { Tensor } from '../compute/arenas.ts';
 import type { Compute, Input } from '../compute/compute.ts';
 import type { Matrix } from '../compute/matrix.ts';
+import { requireFinite } from './finite.ts';
 
 export interface Routing {
   /** i32 [rows, topK], slots by descending weight, ties to the lower expert. */
@@ -13,6 +14,7 @@ export interface Routing {
 
 export class SoftmaxRouter {
   readonly #compute: Compute;
+  readonly #layer: number;
   readonly #gate: Matrix; // [experts, hidden]
   readonly #scores: Tensor; // [rows, experts]
   readonly #topK: number;
@@ -21,12 +23,14 @@ export class SoftmaxRouter {
 
   constructor(
     compute: Compute,
+    layer: number,
     gate: Matrix,
     work: { scores: Tensor; routing: Routing },
     topK: number,
     normalise: boolean,
   ) {
     this.#compute = compute;
+    this.#layer = layer;
     this.#gate = gate;
     this.#scores = work.scores;
     this.routing = work.routing;
@@ -39,6 +43,7 @@ export class SoftmaxRouter {
     const compute = this.#compute;
     compute.linear(this.#gate, input, this.#scores, n);
     compute.run();
+    requireFinite(compute, this.#scores, n, `the router of layer ${this.#layer}`, { layer: this.#layer });
     compute.softmax(this.#scores, n);
     compute.run();
     compute.topK(this.#scores, this.#topK, this.routing.ids, this.routing.weights, this.#normalise, n);

@@ -6,6 +6,7 @@
 import { z } from 'zod';
 import { Attention, type AttentionShape, AttentionWorkspace } from '../layers/attention.ts';
 import type { Batch } from '../layers/batch.ts';
+import { embedTokens } from '../layers/embedding.ts';
 import { LogitsHead } from '../layers/head.ts';
 import { MoeWorkspace, RoutedExperts } from '../layers/moe.ts';
 import { ropeTable } from '../layers/rope.ts';
@@ -186,7 +187,7 @@ function build(c: OlmoeConfig, { compute, weights, experts, maxRows, context }: 
     return {
       attention: new Attention(compute, layer, attentionShape, attentionWeights, attentionWork, rope),
       postNorm: weights.vector(n.postNorm),
-      router: new SoftmaxRouter(compute, weights.matrix(n.router), moeWork, moeShape.topK, c.norm_topk_prob),
+      router: new SoftmaxRouter(compute, layer, weights.matrix(n.router), moeWork, moeShape.topK, c.norm_topk_prob),
       experts: new RoutedExperts(compute, experts, layer, next, moeShape, moeWork, maxRows),
     };
   });
@@ -196,7 +197,7 @@ function build(c: OlmoeConfig, { compute, weights, experts, maxRows, context }: 
 
     forward(batch: Batch, observer?: Observer): void {
       const n = batch.rows;
-      compute.embed(embedding, batch.ids, x);
+      embedTokens(compute, embedding, batch, x);
       for (let i = 0; i < layers.length; i++) {
         const layer = layers[i];
         observer?.beforeLayer?.(i);
