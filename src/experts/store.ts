@@ -217,19 +217,14 @@ export class ExpertStore {
     }
   }
 
-  /** Ends a request: drops queued reads ahead, waits for reads in flight, and counts unused reads ahead as wasted. */
+  /**
+   * Ends a request: drops queued reads, waits for those in flight, and counts unused reads ahead as wasted. A cancelled
+   * request does not wait: what is still being read then keeps its slot until it arrives.
+   */
   settle(): void {
-    const { pool } = this.#source;
+    const { pool, cancelled } = this.#source;
     for (let slot = 0; slot < this.slotCount; slot++) {
-      if (this.#state[slot] === LOADING && this.#ahead[slot] && pool.cancel(this.#ticket[slot])) this.#empty(slot);
-      while (this.#state[slot] === LOADING) {
-        try {
-          this.#poll(slot);
-        } catch {
-          // the request that needed it has already failed, or nobody needs it any more
-        }
-        if (this.#state[slot] === LOADING) pool.waitAny(WAIT_SLICE_MS);
-      }
+      while (!this.#withdraw(slot) && !cancelled()) pool.waitAny(WAIT_SLICE_MS);
       if (this.#ahead[slot]) this.counters.wasted++;
       this.#ahead[slot] = 0;
     }
@@ -254,17 +249,31 @@ export class ExpertStore {
     }
   }
 
-  /** A free slot, else the policy's first choice that is neither in use nor loading; -1 when there is none. */
+  /** The policy's first choice among allowed slots that nobody uses and no read is filling; -1 when there is none. */
   #takeSlot(allowed: (slot: number) => boolean): number {
     let taken = -1;
     this.#policy.candidates(slot => {
-      if (this.#inUse[slot] || this.#state[slot] === LOADING || !(this.#state[slot] === FREE || allowed(slot)))
-        return false;
+      if (this.#inUse[slot] || !(this.#state[slot] === FREE || allowed(slot)) || !this.#withdraw(slot)) return false;
       taken = slot;
       return true;
     });
     if (taken >= 0 && this.#state[taken] !== FREE) this.#empty(taken);
     return taken;
+  }
+
+  /** Ends a read that nobody waits for, if it is queued or has ended; false while it is in flight. */
+  #withdraw(slot: number): boolean {
+    if (this.#state[slot] !== LOADING) return true;
+    if (this.#source.pool.cancel(this.#ticket[slot])) {
+      this.#empty(slot);
+      return true;
+    }
+    try {
+      this.#poll(slot);
+    } catch {
+      // the request that needed it has already failed, or nobody needs it any more
+    }
+    return this.#state[slot] !== LOADING;
   }
 
   #empty(slot: number): void {
