@@ -31,8 +31,8 @@ import { execute, type OpCode } from './execute.ts';
 import { workOnJob } from './job.ts';
 import type { LaneData } from './lane.ts';
 
-/** Below this many multiply-adds a chunk costs more to hand out than to compute. */
-const MIN_CHUNK_COST = 32768;
+/** Multiply-adds of a chunk worth handing out: about 5 µs, well above what meeting at the end of a job costs. */
+const MIN_CHUNK_COST = 262144;
 /** More chunks than lanes, so that a lane that is late does not hold up the others. */
 const CHUNKS_PER_LANE = 4;
 /** Heap of a lane: kernels and control views only. */
@@ -99,22 +99,32 @@ export class Lanes {
     return base + ARGS;
   }
 
-  /** Runs the gathered commands on all lanes and returns when all are done. */
+  /** Runs the gathered commands on all lanes and returns when all are done. After an error no command is left over. */
   run(): void {
     if (this.#commands === 0) return;
+    try {
+      if (this.count === 1 || this.#chunks === 1) this.#runAlone();
+      else this.#runTogether();
+    } finally {
+      this.#commands = 0;
+      this.#chunks = 0;
+    }
+  }
+
+  #runTogether(): void {
     const { words } = this.control;
-    if (this.count === 1 || this.#chunks === 1) this.#runAlone();
-    else {
-      words[COMMANDS] = this.#commands;
-      Atomics.store(words, NEXT_CHUNK, 0);
-      Atomics.store(words, ARRIVED, 0);
-      Atomics.add(words, GENERATION, 1);
-      if (Atomics.load(words, PARKED) > 0) Atomics.notify(words, GENERATION);
+    words[COMMANDS] = this.#commands;
+    Atomics.store(words, FAILED, 0);
+    Atomics.store(words, NEXT_CHUNK, 0);
+    Atomics.store(words, ARRIVED, 0);
+    Atomics.add(words, GENERATION, 1);
+    if (Atomics.load(words, PARKED) > 0) Atomics.notify(words, GENERATION);
+    try {
       workOnJob(this.control, this.kernels, 0);
+    } finally {
+      // the others still read the commands and write the results
       this.#meet();
     }
-    this.#commands = 0;
-    this.#chunks = 0;
   }
 
   #runAlone(): void {
