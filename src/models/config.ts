@@ -31,9 +31,15 @@ export function parseFields<S extends z.ZodType>(
   if (problems.length === 0) return result.data as z.output<S>;
   const [{ path, message }] = problems;
   const more = problems.length > 1 ? ` (and ${problems.length - 1} more)` : '';
-  const got = path in raw ? `, got ${JSON.stringify(raw[path])?.slice(0, 80)}` : ', it is missing';
+  const value = valueAt(raw, path);
+  const got = value === undefined ? ', it is missing' : `, got ${JSON.stringify(value).slice(0, 80)}`;
   throw new ConfigError('BAD_CONFIG', `config.json: ${path}: ${message}${got}${more}`, {
     hint: `compare with the config.json of a published ${modelType} model`,
     details: { path, problems },
   });
+}
+
+/** "rope_parameters.rope_theta" -> the value there. */
+function valueAt(raw: unknown, path: string): unknown {
+  return path.split('.').reduce((value: unknown, key) => (value as Record<string, unknown> | null)?.[key], raw);
 }
