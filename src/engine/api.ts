@@ -113,7 +113,10 @@ export interface GenerateStats {
 export type GenerateEvent =
   | { type: 'start'; promptIds: number[]; sampling: EffectiveSampling }
   | { type: 'prefill'; done: number; total: number }
-  /** `text` is whole UTF-8 and may be empty while bytes or a possible stop string are held back. */
+  /**
+   * `text` is whole UTF-8 and may be empty while bytes or a possible stop string are held back; it comes at the latest
+   * with the last token. All texts joined are the text of `end`.
+   */
   | { type: 'token'; id: number; text: string; logprobs?: TokenLogprobs }
   | {
       type: 'end';

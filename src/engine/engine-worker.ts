@@ -2,23 +2,23 @@
 
 import { parentPort, workerData } from 'node:worker_threads';
 import { errorToWire } from '../common/errors.ts';
-import { parseFaultPlan } from '../storage/faults.ts';
+import { type FaultPlan, parseFaultPlan } from '../storage/faults.ts';
 import type { EngineOptions, ScoreRequest } from './api.ts';
 import { generate, type IdRequest, type TokenizerFacts } from './generate.ts';
-import { Runtime } from './runtime.ts';
+import { Runtime, readModel } from './runtime.ts';
 import { score } from './score.ts';
 import { Session } from './session.ts';
 
 export interface EngineWorkerData {
   readonly options: EngineOptions;
   readonly arenaBytes: number | undefined;
-  /** Test hook, "3:eio": the third read fails. */
-  readonly faults: string | undefined;
+  /** Test hook. */
+  readonly faults: FaultPlan | undefined;
 }
 
 export type EngineCommand =
   | { id: number; method: 'tokenizer'; facts: TokenizerFacts }
-  | { id: number; method: 'generate'; promptIds: number[]; request: IdRequest; cancel: SharedArrayBuffer }
+  | { id: number; method: 'generate'; promptIds: number[]; request: IdRequest; cancel: Int32Array }
   | { id: number; method: 'score'; request: ScoreRequest }
   | { id: number; method: 'close' };
 
@@ -29,11 +29,12 @@ let session: Session;
 let tokenizer: TokenizerFacts;
 
 async function open(): Promise<void> {
-  const hooks = {
-    arenaBytes: data.arenaBytes,
-    faults: data.faults === undefined ? undefined : parseFaultPlan(data.faults),
-  };
-  runtime = await Runtime.open(data.options, progress => port.postMessage({ id: 0, progress }), hooks);
+  const { COLI_FAULT_READ } = process.env;
+  const faults = data.faults ?? (COLI_FAULT_READ ? parseFaultPlan(COLI_FAULT_READ) : undefined);
+  const hooks = { arenaBytes: data.arenaBytes, faults };
+  const files = readModel(data.options.model, hooks.arenaBytes);
+  port.postMessage({ id: 0, controlStrings: files.family.controlStrings });
+  runtime = await Runtime.open(data.options, progress => port.postMessage({ id: 0, progress }), hooks, files);
   session = new Session(runtime);
   port.postMessage({ id: 0, done: true, value: runtime.info });
 }
@@ -44,8 +45,7 @@ async function execute(command: EngineCommand): Promise<unknown> {
       tokenizer = command.facts;
       return undefined;
     case 'generate': {
-      const cancel = new Int32Array(command.cancel);
-      runtime.cancelled = () => Atomics.load(cancel, 0) !== 0;
+      runtime.cancelled = () => Atomics.load(command.cancel, 0) !== 0;
       const emit = (event: unknown) => port.postMessage({ id: command.id, event });
       generate(runtime, session, tokenizer, command.promptIds, command.request, emit);
       return undefined;

@@ -3,8 +3,7 @@
 import { Worker } from 'node:worker_threads';
 import { type ErrorWire, errorFromWire, InternalError } from '../common/errors.ts';
 import { workerUrl } from '../common/worker-url.ts';
-import { openCheckpoint } from '../formats/checkpoint.ts';
-import { familyOf } from '../models/registry.ts';
+import type { FaultPlan } from '../storage/faults.ts';
 import { TextService } from '../tokenizer/text-service.ts';
 import type {
   Engine,
@@ -21,16 +20,20 @@ import type { EngineCommand, EngineWorkerData } from './engine-worker.ts';
 import type { TokenizerFacts } from './generate.ts';
 
 /** Heap of the engine worker: tensor tables and one request; all weights live outside it. */
-const ENGINE_LIMITS = { maxOldGenerationSizeMb: 1024, maxYoungGenerationSizeMb: 16 };
+const ENGINE_LIMITS = { maxOldGenerationSizeMb: 1024, maxYoungGenerationSizeMb: 4 };
+
+/** How long close() lets a generation notice that it should stop before it ends the thread. */
+const CLOSE_GRACE_MS = 5000;
 
 /** Test hooks that never come from a user. */
 export interface EngineHooks {
   readonly arenaBytes?: number;
-  readonly faults?: string;
+  readonly faults?: FaultPlan;
 }
 
 interface Reply {
   id: number;
+  controlStrings?: readonly string[];
   progress?: OpenProgress;
   event?: GenerateEvent;
   done?: boolean;
@@ -55,11 +58,9 @@ export async function openEngine(
   onProgress: (progress: OpenProgress) => void = () => {},
   hooks: EngineHooks = {},
 ): Promise<Engine> {
-  const family = familyOf(openCheckpoint(options.model).config);
   const engine = new EngineClient(options, hooks, onProgress);
-  const text = TextService.open(options.model, { controlStrings: family.controlStrings });
   try {
-    await engine.open(text);
+    await engine.open(options.model);
     return engine;
   } catch (error) {
     await engine.close();
@@ -73,10 +74,15 @@ class EngineClient implements Engine {
   readonly #worker: Worker;
   readonly #onProgress: (progress: OpenProgress) => void;
   readonly #pending = new Map<number, Pending>();
+  #onControlStrings: (controlStrings: readonly string[]) => void = () => {};
   #lastId = 0;
   #closed: Promise<void> | null = null;
+  /** Why nothing can be asked any more. */
+  #ended: InternalError | null = null;
   /** Generations take their turn. */
   #turn: Promise<unknown> = Promise.resolve();
+  /** One word for each generation that runs or waits; 1 = stop. */
+  readonly #cancels = new Set<Int32Array>();
 
   constructor(options: EngineOptions, hooks: EngineHooks, onProgress: (progress: OpenProgress) => void) {
     const workerData: EngineWorkerData = { options, arenaBytes: hooks.arenaBytes, faults: hooks.faults };
@@ -90,11 +96,21 @@ class EngineClient implements Engine {
     this.#worker.on('exit', () => this.#fail(new Error('the engine worker ended')));
   }
 
-  /** Waits for the engine and the tokenizer, and introduces one to the other. */
-  async open(text: Promise<TextService>): Promise<void> {
+  /**
+   * Waits for the engine and the tokenizer, and introduces one to the other. Only the engine's thread reads the model: its
+   * tables would take the same memory here again.
+   */
+  async open(directory: string): Promise<void> {
+    let text: Promise<TextService> | undefined;
+    this.#onControlStrings = controlStrings => {
+      text = TextService.open(directory, { controlStrings });
+      // its failure is looked at when the engine is done
+      text.catch(() => {});
+    };
     const opened = new Promise((resolve, reject) => this.#pending.set(0, { resolve, reject }));
-    const [info, service] = await Promise.allSettled([opened, text]);
-    if (service.status === 'fulfilled') this.#text = service.value;
+    const [info] = await Promise.allSettled([opened]);
+    const [service] = await Promise.allSettled([text]);
+    if (service.status === 'fulfilled') this.#text = service.value!;
     if (info.status === 'rejected') throw info.reason;
     if (service.status === 'rejected') throw service.reason;
     this.info = info.value as EngineInfo;
@@ -104,20 +120,24 @@ class EngineClient implements Engine {
   }
 
   async *generate(request: GenerateRequest, signal?: AbortSignal): AsyncIterable<GenerateEvent> {
+    if (this.#closed) throw closedError();
     const { prompt, ...rest } = request;
     const promptIds = await this.encode(prompt);
-    const cancel = new SharedArrayBuffer(4);
-    const abort = () => Atomics.store(new Int32Array(cancel), 0, 1);
-    if (signal?.aborted) abort();
+    const cancel = new Int32Array(new SharedArrayBuffer(4));
+    const abort = () => Atomics.store(cancel, 0, 1);
+    if (signal?.aborted || this.#closed) abort();
     signal?.addEventListener('abort', abort);
+    this.#cancels.add(cancel);
     const queue = new EventQueue();
     const command: WithoutId<EngineCommand> = { method: 'generate', promptIds, request: rest, cancel };
     const run = this.#turn.then(() => this.#call(command, event => queue.push(event)));
     this.#turn = run.catch(() => {});
-    run.then(
-      () => queue.end(),
-      error => queue.fail(error),
-    );
+    run
+      .then(
+        () => queue.end(),
+        error => queue.fail(error),
+      )
+      .finally(() => this.#cancels.delete(cancel));
     try {
       yield* queue.events();
     } finally {
@@ -148,13 +168,28 @@ class EngineClient implements Engine {
     return this.#closed;
   }
 
+  /** Generations that run or wait end as cancelled. */
   async #stop(): Promise<void> {
+    for (const cancel of this.#cancels) Atomics.store(cancel, 0, 1);
     await this.#text?.close();
-    if (this.info) await this.#call({ method: 'close' }).catch(() => {});
+    if (this.info) await this.#finish();
+    this.#ended ??= closedError();
     await this.#worker.terminate();
   }
 
+  /** Lets the worker close its files and threads; not for ever, because its disk may hang. */
+  async #finish(): Promise<void> {
+    let timer: NodeJS.Timeout | undefined;
+    const grace = new Promise(resolve => {
+      timer = setTimeout(resolve, CLOSE_GRACE_MS);
+    });
+    const closed = this.#turn.then(() => this.#call({ method: 'close' })).catch(() => {});
+    await Promise.race([closed, grace]);
+    clearTimeout(timer);
+  }
+
   #call(command: WithoutId<EngineCommand>, onEvent?: (event: GenerateEvent) => void): Promise<unknown> {
+    if (this.#ended) return Promise.reject(this.#ended);
     const id = ++this.#lastId;
     return new Promise((resolve, reject) => {
       this.#pending.set(id, { resolve, reject, onEvent });
@@ -162,8 +197,9 @@ class EngineClient implements Engine {
     });
   }
 
-  #receive({ id, progress, event, done, value, error }: Reply): void {
+  #receive({ id, controlStrings, progress, event, done, value, error }: Reply): void {
     const pending = this.#pending.get(id);
+    if (controlStrings) this.#onControlStrings(controlStrings);
     if (progress) this.#onProgress(progress);
     if (event) pending?.onEvent?.(event);
     if (!done && !error) return;
@@ -174,10 +210,14 @@ class EngineClient implements Engine {
 
   /** The worker is gone: nobody waits for it any longer. */
   #fail(cause: Error): void {
-    const error = new InternalError('ENGINE_DIED', `the engine stopped: ${cause.message}`, { cause });
-    for (const { reject } of this.#pending.values()) reject(error);
+    this.#ended ??= new InternalError('ENGINE_DIED', `the engine stopped: ${cause.message}`, { cause });
+    for (const { reject } of this.#pending.values()) reject(this.#ended);
     this.#pending.clear();
   }
+}
+
+function closedError(): InternalError {
+  return new InternalError('ENGINE_CLOSED', 'the engine is closed');
 }
 
 /** Events from a callback, read as an async iterable. */

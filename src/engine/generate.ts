@@ -54,15 +54,15 @@ export function generate(
   let finishReason: FinishReason = 'length';
   let stopReason: number | string | null = null;
   let prefillTokens = 0;
-  let prefillEnd = begun;
+  let prefillEnd = 0;
   let firstToken = 0;
 
-  /** Shows what a stop string cannot take back; true when one is complete. */
-  const show = (piece: string): { shown: string; stopped: boolean } => {
-    const step = stops.push(piece);
-    text += step.emit;
-    if (step.matched !== null) stopReason = step.matched;
-    return { shown: step.emit, stopped: step.matched !== null };
+  /** Text of a token that nothing can take back any more; with the last token comes everything that was held back. */
+  const show = (id: number, isStop: boolean, isLast: boolean): string => {
+    const step = stops.push((isStop ? '' : decoder.push(id)) + (isLast ? decoder.flush() : ''));
+    const shown = isLast && step.matched === null ? step.emit + stops.flush() : step.emit;
+    text += shown;
+    return shown;
   };
 
   try {
@@ -82,14 +82,15 @@ export function generate(
       generated.push(id);
       firstToken ||= performance.now();
       const isStop = stopIds.has(id);
-      const { shown, stopped } = show(isStop ? '' : decoder.push(id));
-      emit({ type: 'token', id, text: shown, logprobs });
-      if (stopped || (isStop && !request.ignoreEos)) {
+      const ends = isStop && !request.ignoreEos;
+      const isLast = ends || generated.length === sampling.maxTokens;
+      emit({ type: 'token', id, text: show(id, isStop, isLast), logprobs });
+      if (ends || stops.matched !== null) {
         finishReason = 'stop';
-        stopReason ??= id;
+        stopReason = stops.matched ?? id;
         break;
       }
-      if (generated.length === sampling.maxTokens) break;
+      if (isLast) break;
       session.feed([id]);
       lastRows = 1;
     }
@@ -100,13 +101,9 @@ export function generate(
     store.settle();
   }
 
-  if (typeof stopReason !== 'string') {
-    const { stopped } = show(decoder.flush());
-    if (stopped) finishReason = 'stop';
-    else text += stops.flush();
-  }
   assertUnchanged(files.checkpoint.files);
   const end = performance.now();
+  prefillEnd ||= end;
   const used = countersSince(store.counters, before);
   const stats: GenerateStats = {
     prefill_tokens: prefillTokens,

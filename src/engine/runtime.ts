@@ -6,7 +6,7 @@ import { ConfigError, RequestError } from '../common/errors.ts';
 import { Arenas, MAX_ARENA_BYTES, type Place } from '../compute/arenas.ts';
 import { Compute } from '../compute/compute.ts';
 import { ExpertStore } from '../experts/store.ts';
-import { openCheckpoint } from '../formats/checkpoint.ts';
+import { assertUnchanged, openCheckpoint } from '../formats/checkpoint.ts';
 import type { Checkpoint } from '../formats/checkpoint-types.ts';
 import { selectKernels } from '../kernels/select.ts';
 import { Batch } from '../layers/batch.ts';
@@ -120,13 +120,13 @@ export class Runtime {
     this.#pool = pool;
   }
 
-  /** Reads headers, plans, allocates, starts the threads and loads the resident weights. */
+  /** Reads headers unless the caller has, plans, allocates, starts the threads and loads the resident weights. */
   static async open(
     options: EngineOptions,
     onProgress: (progress: OpenProgress) => void = () => {},
     hooks: RuntimeHooks = {},
+    files: ModelFiles = readModel(options.model, hooks.arenaBytes),
   ): Promise<Runtime> {
-    const files = readModel(options.model, hooks.arenaBytes);
     const settings = settle(options, files.shape, hooks);
     const planned = planModel(files, options, settings);
     const { built, summary } = planned;
@@ -146,6 +146,8 @@ export class Runtime {
     try {
       await built.compute.start(selected);
       built.weights.load(pool, (doneBytes, totalBytes) => onProgress({ phase: 'load', doneBytes, totalBytes }));
+      // the headers that say where everything lies were read before
+      assertUnchanged(files.checkpoint.files);
     } catch (error) {
       await Promise.all([pool.close(), built.compute.close()]);
       throw error;

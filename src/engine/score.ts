@@ -2,6 +2,7 @@
 
 import { RequestError } from '../common/errors.ts';
 import type { Tensor } from '../compute/arenas.ts';
+import { assertUnchanged } from '../formats/checkpoint.ts';
 import { exp32 } from '../kernels/reference/math.ts';
 import { log64 } from '../kernels/scalar.ts';
 import type { Observer } from '../models/family.ts';
@@ -20,13 +21,14 @@ export function negativeLogLikelihood(logits: Float32Array, target: number): num
 
 /** Runs `ids` from an empty session and collects what was asked for. */
 export function score(runtime: Runtime, session: Session, request: ScoreRequest): ScoreResult {
-  const { info, model } = runtime;
+  const { info, files, model } = runtime;
   const { ids } = request;
   if (ids.length === 0 || ids.length > info.context) {
     throw new RequestError('BAD_SCORE_LENGTH', `${ids.length} tokens; 1 to ${info.context} can be scored`, {
       details: { tokens: ids.length, context: info.context },
     });
   }
+  assertUnchanged(files.checkpoint.files);
   const collected = new Collector(runtime, request);
   session.truncate(0);
   try {
@@ -44,6 +46,7 @@ export function score(runtime: Runtime, session: Session, request: ScoreRequest)
   } finally {
     runtime.store.settle();
   }
+  assertUnchanged(files.checkpoint.files);
   return collected.result;
 }
 
