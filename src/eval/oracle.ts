@@ -4,9 +4,11 @@
  * independent implementation in float32.
  */
 
+import { ModelFileError } from '../common/errors.ts';
 import type { Engine, EngineOptions } from '../engine/api.ts';
 import { openEngine } from '../engine/engine.ts';
-import { type Reference, readReference } from './reference.ts';
+import { greedyTokens, leadingMatches } from './greedy.ts';
+import { type Reference, readReference, requireReference } from './reference.ts';
 
 export interface OracleReport {
   readonly passed: boolean;
@@ -25,6 +27,7 @@ export type OracleOptions = Omit<EngineOptions, 'model'>;
 
 /** Runs a pack. Opens and closes its own engine. */
 export async function evalOracle(directory: string, options: OracleOptions = {}): Promise<OracleReport> {
+  requireReference(directory);
   const engine = await openEngine({ ...options, model: directory });
   try {
     return await compareWithReference(engine, readReference(directory, engine.info.layers));
@@ -36,6 +39,7 @@ export async function evalOracle(directory: string, options: OracleOptions = {})
 /** Teacher-forced pass, then every greedy continuation. */
 export async function compareWithReference(engine: Engine, reference: Reference): Promise<OracleReport> {
   const { tolerance } = reference;
+  checkWidths(engine, reference);
   const got = await engine.score({ ids: reference.inputIds, logits: true, hidden: true, router: true });
   let firstDifference: string | null = null;
   const notice = (what: string) => {
@@ -45,7 +49,7 @@ export async function compareWithReference(engine: Engine, reference: Reference)
   let routerMismatches = 0;
   for (let layer = 0; layer < engine.info.layers; layer++) {
     const wrong = countRouterMismatches(got.router![layer].ids, reference.routerIds[layer], engine.info.topK);
-    if (wrong > 0) notice(`layer ${layer}: ${wrong} tokens choose other experts`);
+    if (wrong > 0) notice(`layer ${layer}: ${wrong} ${wrong === 1 ? 'token chooses' : 'tokens choose'} other experts`);
     routerMismatches += wrong;
     const expected = reference.hidden[layer];
     const difference = expected && maxDifference(got.hidden![layer], expected);
@@ -60,8 +64,8 @@ export async function compareWithReference(engine: Engine, reference: Reference)
   }
   const greedy = [];
   for (const sample of reference.greedy) {
-    const matching = await matchGreedy(engine, sample.prompt_ids, sample.generated_ids);
     const total = sample.generated_ids.length;
+    const matching = leadingMatches(await greedyTokens(engine, sample.prompt_ids, total), sample.generated_ids);
     greedy.push({ promptTokens: sample.prompt_ids.length, matching, total });
     if (matching < total) notice(`greedy: token ${matching} after a prompt of ${sample.prompt_ids.length} differs`);
   }
@@ -79,28 +83,29 @@ export async function compareWithReference(engine: Engine, reference: Reference)
 /** Hidden states are larger than logits and pass a norm before they matter; packs state a tolerance for logits only. */
 const HIDDEN_SLACK = 10;
 
-/** How many leading tokens of a greedy continuation agree. */
-export async function matchGreedy(
-  engine: Engine,
-  prompt: readonly number[],
-  expected: readonly number[],
-): Promise<number> {
-  const request = { prompt: { ids: prompt }, temperature: 0, maxTokens: expected.length, ignoreEos: true };
-  for await (const event of engine.generate(request)) {
-    if (event.type !== 'end') continue;
-    const wrong = event.tokenIds.findIndex((id, i) => id !== expected[i]);
-    return wrong < 0 ? event.tokenIds.length : wrong;
+/** A pack of another model is a mistake of its user, not a difference to report. */
+function checkWidths(engine: Engine, reference: Reference): void {
+  const rows = reference.inputIds.length;
+  const { vocabSize, hiddenSize, topK } = engine.info;
+  const widths: readonly (readonly [string, number, ArrayLike<number> | null])[] = [
+    ['logits', vocabSize, reference.logits],
+    ...reference.hidden.map((values, layer) => [`hidden.${layer}`, hiddenSize, values] as const),
+    ...reference.routerIds.map((values, layer) => [`router.${layer}.ids`, topK, values] as const),
+  ];
+  for (const [name, width, values] of widths) {
+    if (values === null || values.length === rows * width) continue;
+    const got = `${values.length} values for ${rows} tokens`;
+    throw new ModelFileError('BAD_REFERENCE', `${name} has ${got}; this model makes ${width} per token`, {
+      hint: 'the reference belongs to another model',
+      details: { tensor: name, expected: rows * width, got: values.length },
+    });
   }
-  return 0;
 }
 
-function maxDifference(a: Float32Array, b: Float32Array): number {
-  if (a.length !== b.length) return Number.POSITIVE_INFINITY;
+/** Largest |a - b|; NaN when one is NaN. Same lengths. */
+export function maxDifference(a: Float32Array, b: Float32Array): number {
   let max = 0;
-  for (let i = 0; i < a.length; i++) {
-    const difference = Math.abs(a[i] - b[i]);
-    if (!(difference <= max)) max = difference;
-  }
+  for (let i = 0; i < a.length; i++) max = Math.max(max, Math.abs(a[i] - b[i]));
   return max;
 }
 

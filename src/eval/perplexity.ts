@@ -4,6 +4,7 @@
  * token but the first is predicted exactly once; ppl = exp(sum of losses / predictions).
  */
 
+import { RequestError } from '../common/errors.ts';
 import type { Engine } from '../engine/api.ts';
 
 /** Window of the published figures of the bundled model. */
@@ -27,6 +28,16 @@ export async function evalPerplexity(
   window: number = Math.min(DEFAULT_WINDOW, engine.info.context),
   onProgress: (done: number, total: number) => void = () => {},
 ): Promise<PerplexityReport> {
+  if (window > engine.info.context) {
+    throw new RequestError(
+      'WINDOW_TOO_LONG',
+      `a window of ${window} tokens needs that much context; it is ${engine.info.context}`,
+      {
+        hint: `use --window ${engine.info.context} or a larger --ctx (this model allows ${engine.info.maxContext})`,
+        details: { window, context: engine.info.context },
+      },
+    );
+  }
   const ids = await engine.encode({ text });
   const total = ids.length - 1;
   let sum = 0;

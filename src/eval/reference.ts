@@ -1,14 +1,19 @@
 /** Reading a reference pack: what an independent implementation computed for a checkpoint. */
 
-import { closeSync, openSync, readSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { ModelFileError } from '../common/errors.ts';
+import type { Dtype, TensorInfo } from '../formats/checkpoint-types.ts';
+import { readExact, withFile } from '../formats/files.ts';
 import { readJsonObject } from '../formats/json.ts';
 import { readSafetensorsHeader } from '../formats/safetensors.ts';
 
 /** Packs are tiny; anything larger is not one. */
 const MAX_REFERENCE_JSON_BYTES = 16 * 2 ** 20;
+
+const JSON_FILE = 'reference.json';
+const TENSOR_FILE = 'reference.safetensors';
 
 const schema = z.object({
   tolerance_hint: z.number().positive(),
@@ -27,45 +32,82 @@ export interface Reference {
   readonly greedy: readonly { readonly prompt_ids: number[]; readonly generated_ids: number[] }[];
 }
 
+/** Throws when `directory` holds no reference; cheap, so a wrong directory is noticed before its weights are loaded. */
+export function requireReference(directory: string): void {
+  const missing = [JSON_FILE, TENSOR_FILE].filter(name => !existsSync(join(directory, name)));
+  if (missing.length === 0) return;
+  throw new ModelFileError('NO_REFERENCE', `${directory} has no ${missing.join(' and no ')}`, {
+    hint: `a reference pack is a model directory that also has ${JSON_FILE} and ${TENSOR_FILE}`,
+    details: { missing },
+  });
+}
+
+/** Reads the pack in `directory`; its arrays have one row per input id, or BAD_REFERENCE says which one does not. */
 export function readReference(directory: string, layers: number): Reference {
-  const parsed = schema.safeParse(readJsonObject(join(directory, 'reference.json'), MAX_REFERENCE_JSON_BYTES));
+  requireReference(directory);
+  const path = join(directory, JSON_FILE);
+  const parsed = schema.safeParse(readJsonObject(path, MAX_REFERENCE_JSON_BYTES));
   if (!parsed.success) {
-    throw new ModelFileError('BAD_REFERENCE', `${directory}/reference.json: ${parsed.error.issues[0].message}`, {
-      hint: 'a reference pack has reference.json with greedy and tolerance_hint',
-      details: { path: parsed.error.issues[0].path.join('.') },
-    });
+    const [issue] = parsed.error.issues;
+    throw bad(path, `${issue.path.join('.')}: ${issue.message}`, { path: issue.path.join('.') });
   }
-  const read = tensorReader(join(directory, 'reference.safetensors'));
+  const pack = new TensorFile(join(directory, TENSOR_FILE));
+  const inputIds = pack.integers('input_ids') ?? pack.missing('input_ids');
+  const rows = inputIds.length;
   const perLayer = Array.from({ length: layers }, (_, layer) => layer);
   return {
-    inputIds: Array.from(read.integers('input_ids') ?? []),
-    logits: read.floats('logits') ?? new Float32Array(0),
-    hidden: perLayer.map(layer => read.floats(`hidden.${layer}`)),
-    routerIds: perLayer.map(layer => read.integers(`router.${layer}.ids`)),
+    inputIds,
+    logits: pack.floats('logits', rows) ?? pack.missing('logits'),
+    hidden: perLayer.map(layer => pack.floats(`hidden.${layer}`, rows)),
+    routerIds: perLayer.map(layer => pack.integers(`router.${layer}.ids`, rows)),
     tolerance: parsed.data.tolerance_hint,
     greedy: parsed.data.greedy,
   };
 }
 
-function tensorReader(path: string) {
-  const { tensors } = readSafetensorsHeader(path);
-  const bytesOf = (name: string): Uint8Array | null => {
-    const tensor = tensors.find(t => t.name === name);
+/** The tensors of reference.safetensors; null for one that it does not have. */
+class TensorFile {
+  readonly #path: string;
+  readonly #tensors: readonly TensorInfo[];
+
+  constructor(path: string) {
+    this.#path = path;
+    this.#tensors = readSafetensorsHeader(path).tensors;
+  }
+
+  floats(name: string, rows: number): Float32Array | null {
+    const bytes = this.#bytes(name, 'F32', rows);
+    return bytes && new Float32Array(bytes.buffer);
+  }
+
+  integers(name: string, rows?: number): number[] | null {
+    const bytes = this.#bytes(name, 'I64', rows);
+    return bytes && Array.from(new BigInt64Array(bytes.buffer), Number);
+  }
+
+  missing(name: string): never {
+    throw bad(this.#path, `${name} is missing`, { tensor: name });
+  }
+
+  #bytes(name: string, dtype: Dtype, rows?: number): Uint8Array<ArrayBuffer> | null {
+    const tensor = this.#tensors.find(t => t.name === name);
     if (!tensor) return null;
+    const fits = tensor.dtype === dtype && (rows === undefined ? tensor.shape.length === 1 : tensor.shape[0] === rows);
+    if (!fits) {
+      const expected = `${dtype} [${rows === undefined ? 'tokens' : `${rows}, ...`}]`;
+      throw bad(this.#path, `${name} is ${tensor.dtype} [${tensor.shape.join(', ')}], expected ${expected}`, {
+        tensor: name,
+      });
+    }
     const bytes = new Uint8Array(tensor.bytes);
-    const file = openSync(path, 'r');
-    readSync(file, bytes, 0, tensor.bytes, tensor.offset);
-    closeSync(file);
+    withFile(this.#path, fd => readExact(fd, bytes, tensor.offset, this.#path));
     return bytes;
-  };
-  return {
-    floats: (name: string) => {
-      const bytes = bytesOf(name);
-      return bytes && new Float32Array(bytes.buffer);
-    },
-    integers: (name: string) => {
-      const bytes = bytesOf(name);
-      return bytes && Array.from(new BigInt64Array(bytes.buffer), Number);
-    },
-  };
+  }
+}
+
+function bad(path: string, what: string, details: Record<string, unknown>): ModelFileError {
+  return new ModelFileError('BAD_REFERENCE', `${path}: ${what}`, {
+    hint: `a reference pack has ${JSON_FILE} (greedy, tolerance_hint) and ${TENSOR_FILE} (input_ids, logits, hidden.N, router.N.ids)`,
+    details,
+  });
 }
