@@ -1,12 +1,12 @@
 /** One generation: prompt in, events out. Runs synchronously in the engine worker. */
 
 import { RequestError } from '../common/errors.ts';
-import { countersSince } from '../experts/counters.ts';
+import { countersSince, type ExpertCounters } from '../experts/counters.ts';
 import { Cancelled } from '../experts/store.ts';
 import { assertUnchanged } from '../formats/checkpoint.ts';
 import { StreamDecoder } from '../tokenizer/stream-decoder.ts';
 import type { TokenBytes } from '../tokenizer/token-bytes.ts';
-import type { FinishReason, GenerateEvent, GenerateRequest, GenerateStats } from './api.ts';
+import type { EffectiveSampling, FinishReason, GenerateEvent, GenerateRequest, GenerateStats } from './api.ts';
 import { maxRssBytes } from './machine.ts';
 import type { Runtime } from './runtime.ts';
 import { Sampler } from './sampler.ts';
@@ -27,6 +27,9 @@ export type IdRequest = Omit<GenerateRequest, 'prompt'>;
 
 const seconds = (from: number, to: number) => (to - from) / 1000;
 
+/** Progress inside a chunk is told at most this often. */
+const PROGRESS_MS = 100;
+
 /** Generates after `promptIds`; `emit` gets every event in order, the last one is `end`. */
 export function generate(
   runtime: Runtime,
@@ -36,95 +39,155 @@ export function generate(
   request: IdRequest,
   emit: (event: GenerateEvent) => void,
 ): void {
-  const { info, files, store } = runtime;
-  const begun = performance.now();
-  const contextLeft = checkPrompt(promptIds, info.context, info.vocabSize);
-  assertUnchanged(files.checkpoint.files);
-  const sampling = resolveSampling(request, files.checkpoint.generationConfig, contextLeft);
-  const usable = Math.min(tokenizer.vocabSize, info.vocabSize);
-  const sampler = new Sampler(sampling, request.logitBias, usable, request.logprobs);
-  const stops = new StopMatcher(request.stop ?? []);
-  const decoder = new StreamDecoder(tokenizer.tokenBytes);
-  const stopIds = new Set([...runtime.eosIds, ...tokenizer.endOfTurnIds]);
-  const before = { ...store.counters };
-  emit({ type: 'start', promptIds: [...promptIds], sampling });
+  new Generation(runtime, session, tokenizer, promptIds, request, emit).run();
+}
 
-  const generated: number[] = [];
-  let text = '';
-  let finishReason: FinishReason = 'length';
-  let stopReason: number | string | null = null;
-  let prefillTokens = 0;
-  let prefillEnd = 0;
-  let firstToken = 0;
+class Generation {
+  readonly #runtime: Runtime;
+  readonly #session: Session;
+  readonly #promptIds: readonly number[];
+  readonly #emit: (event: GenerateEvent) => void;
+  readonly #ignoreEos: boolean;
+  readonly #sampling: EffectiveSampling;
+  readonly #sampler: Sampler;
+  readonly #stops: StopMatcher;
+  readonly #decoder: StreamDecoder;
+  readonly #stopIds: ReadonlySet<number>;
+  readonly #countersBefore: ExpertCounters;
+  readonly #begun = performance.now();
+  readonly #generated: number[] = [];
+  #text = '';
+  #finishReason: FinishReason = 'length';
+  #stopReason: number | string | null = null;
+  #prefillTokens = 0;
+  #prefillEnd = 0;
+  #firstToken = 0;
+  /** Row of the last forward pass whose logits come next. */
+  #logitRow = 0;
 
-  /** Text of a token that nothing can take back any more; with the last token comes everything that was held back. */
-  const show = (id: number, isStop: boolean, isLast: boolean): string => {
-    const step = stops.push((isStop ? '' : decoder.push(id)) + (isLast ? decoder.flush() : ''));
-    const shown = isLast && step.matched === null ? step.emit + stops.flush() : step.emit;
-    text += shown;
-    return shown;
-  };
-
-  try {
-    // at least the last prompt token is fed anew: its logits are not kept
-    session.truncate(Math.min(session.commonPrefix(promptIds), promptIds.length - 1));
-    const rest = promptIds.slice(session.length);
-    prefillTokens = rest.length;
-    let lastRows = 0;
-    session.feedAll(rest, (done, rows) => {
-      lastRows = rows;
-      emit({ type: 'prefill', done, total: rest.length });
-    });
-    prefillEnd = performance.now();
-    while (generated.length < sampling.maxTokens) {
-      const logits = runtime.model.logits(lastRows - 1, 1);
-      const { id, logprobs } = sampler.next(logits, promptIds, generated);
-      generated.push(id);
-      firstToken ||= performance.now();
-      const isStop = stopIds.has(id);
-      const ends = isStop && !request.ignoreEos;
-      const isLast = ends || generated.length === sampling.maxTokens;
-      emit({ type: 'token', id, text: show(id, isStop, isLast), logprobs });
-      if (ends || stops.matched !== null) {
-        finishReason = 'stop';
-        stopReason = stops.matched ?? id;
-        break;
-      }
-      if (isLast) break;
-      session.feed([id]);
-      lastRows = 1;
-    }
-  } catch (error) {
-    if (!(error instanceof Cancelled)) throw error;
-    finishReason = 'cancelled';
-  } finally {
-    store.settle();
+  constructor(
+    runtime: Runtime,
+    session: Session,
+    tokenizer: TokenizerFacts,
+    promptIds: readonly number[],
+    request: IdRequest,
+    emit: (event: GenerateEvent) => void,
+  ) {
+    const { info, files } = runtime;
+    this.#runtime = runtime;
+    this.#session = session;
+    this.#promptIds = promptIds;
+    this.#emit = emit;
+    this.#ignoreEos = request.ignoreEos ?? false;
+    const contextLeft = checkPrompt(promptIds, info.context, info.vocabSize);
+    this.#sampling = resolveSampling(request, files.checkpoint.generationConfig, contextLeft);
+    const usable = Math.min(tokenizer.vocabSize, info.vocabSize);
+    this.#sampler = new Sampler(this.#sampling, request.logitBias, usable, request.logprobs);
+    this.#stops = new StopMatcher(request.stop ?? []);
+    this.#decoder = new StreamDecoder(tokenizer.tokenBytes);
+    this.#stopIds = new Set([...runtime.eosIds, ...tokenizer.endOfTurnIds]);
+    this.#countersBefore = { ...runtime.store.counters };
   }
 
-  assertUnchanged(files.checkpoint.files);
-  const end = performance.now();
-  prefillEnd ||= end;
-  const used = countersSince(store.counters, before);
-  const stats: GenerateStats = {
-    prefill_tokens: prefillTokens,
-    prefill_s: seconds(begun, prefillEnd),
-    decode_tokens: generated.length,
-    decode_s: seconds(prefillEnd, end),
-    ttft_s: firstToken > 0 ? seconds(begun, firstToken) : 0,
-    expert_requests: used.requests,
-    expert_hits: used.hits,
-    expert_prefetched: used.prefetched,
-    expert_wasted: used.wasted,
-    bytes_read: used.bytesRead,
-    read_service_s: used.serviceUs / 1e6,
-    read_wait_s: used.waitUs / 1e6,
-    resident_bytes: info.plan.resident,
-    slot_bytes: info.plan.slots,
-    max_rss_bytes: maxRssBytes(),
-    kernels: info.kernels,
-    threads: info.threads,
-  };
-  emit({ type: 'end', text, tokenIds: generated, finishReason, stopReason, stats });
+  run(): void {
+    const { files, store } = this.#runtime;
+    assertUnchanged(files.checkpoint.files);
+    this.#emit({ type: 'start', promptIds: [...this.#promptIds], sampling: this.#sampling });
+    try {
+      this.#prefill();
+      while (this.#generated.length < this.#sampling.maxTokens && this.#next());
+    } catch (error) {
+      if (!(error instanceof Cancelled)) throw error;
+      this.#finishReason = 'cancelled';
+    } finally {
+      store.settle();
+    }
+    assertUnchanged(files.checkpoint.files);
+    this.#emit({
+      type: 'end',
+      text: this.#text,
+      tokenIds: this.#generated,
+      finishReason: this.#finishReason,
+      stopReason: this.#stopReason,
+      stats: this.#stats(),
+    });
+  }
+
+  /** Feeds what the session does not have yet; at least the last token, because its logits are not kept. */
+  #prefill(): void {
+    const session = this.#session;
+    session.truncate(Math.min(session.commonPrefix(this.#promptIds), this.#promptIds.length - 1));
+    const rest = this.#promptIds.slice(session.length);
+    const total = rest.length;
+    this.#prefillTokens = total;
+    let told = performance.now();
+    session.feedAll(rest, (done, rows, share) => {
+      const now = performance.now();
+      if (share < 1 && now - told < PROGRESS_MS) return;
+      told = now;
+      this.#logitRow = rows - 1;
+      this.#emit({ type: 'prefill', done: done + Math.floor(rows * share), total });
+    });
+    this.#prefillEnd = performance.now();
+  }
+
+  /** Samples one token and feeds it; false when the answer is complete. */
+  #next(): boolean {
+    const { model } = this.#runtime;
+    const logits = model.logits(this.#logitRow, 1);
+    const { id, logprobs } = this.#sampler.next(logits, this.#promptIds, this.#generated);
+    this.#generated.push(id);
+    this.#firstToken ||= performance.now();
+    const isStop = this.#stopIds.has(id);
+    const ends = isStop && !this.#ignoreEos;
+    const isLast = ends || this.#generated.length === this.#sampling.maxTokens;
+    this.#emit({ type: 'token', id, text: this.#show(id, isStop, isLast), logprobs });
+    if (ends || this.#stops.matched !== null) {
+      this.#finishReason = 'stop';
+      this.#stopReason = this.#stops.matched ?? id;
+      return false;
+    }
+    if (isLast) return false;
+    this.#session.feed([id]);
+    this.#logitRow = 0;
+    return true;
+  }
+
+  /** Text that nothing can take back any more; with the last token comes everything that was held back. */
+  #show(id: number, isStop: boolean, isLast: boolean): string {
+    const piece = (isStop ? '' : this.#decoder.push(id)) + (isLast ? this.#decoder.flush() : '');
+    const step = this.#stops.push(piece);
+    const shown = isLast && step.matched === null ? step.emit + this.#stops.flush() : step.emit;
+    this.#text += shown;
+    return shown;
+  }
+
+  #stats(): GenerateStats {
+    const { info, store } = this.#runtime;
+    const begun = this.#begun;
+    const end = performance.now();
+    const prefillEnd = this.#prefillEnd || end;
+    const used = countersSince(store.counters, this.#countersBefore);
+    return {
+      prefill_tokens: this.#prefillTokens,
+      prefill_s: seconds(begun, prefillEnd),
+      decode_tokens: this.#generated.length,
+      decode_s: seconds(prefillEnd, end),
+      ttft_s: this.#firstToken > 0 ? seconds(begun, this.#firstToken) : 0,
+      expert_requests: used.requests,
+      expert_hits: used.hits,
+      expert_prefetched: used.prefetched,
+      expert_wasted: used.wasted,
+      bytes_read: used.bytesRead,
+      read_service_s: used.serviceUs / 1e6,
+      read_wait_s: used.waitUs / 1e6,
+      resident_bytes: info.plan.resident,
+      slot_bytes: info.plan.slots,
+      max_rss_bytes: maxRssBytes(),
+      kernels: info.kernels,
+      threads: info.threads,
+    };
+  }
 }
 
 /** Room left for the answer. Throws when the prompt is empty, too long or has impossible ids. */

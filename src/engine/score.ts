@@ -34,10 +34,11 @@ export function score(runtime: Runtime, session: Session, request: ScoreRequest)
   try {
     session.feedAll(
       ids,
-      (done, rows) => {
+      (before, rows, share) => {
+        if (share < 1) return;
         for (let first = 0; first < rows; first += model.maxLogitRows) {
           const n = Math.min(model.maxLogitRows, rows - first);
-          if (request.nll || request.logits) collected.logits(done - rows + first, model.logits(first, n), n);
+          if (request.nll || request.logits) collected.logits(before + first, model.logits(first, n), n);
         }
         collected.rowsDone(rows);
       },

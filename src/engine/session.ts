@@ -32,28 +32,36 @@ export class Session {
 
   /**
    * Runs one chunk (at most the plan's) through the model. After an error or a cancellation the session is as before: the
-   * length moves only when all layers are done.
+   * length moves only when all layers are done. `onLayer` gets the share of the layers that are done.
    */
-  feed(ids: ArrayLike<number>, observer: Observer = {}): void {
-    const { batch, cache, model } = this.#runtime;
+  feed(ids: ArrayLike<number>, observer: Observer = {}, onLayer?: (share: number) => void): void {
+    const { batch, cache, model, info } = this.#runtime;
     batch.set(ids, this.#ids.length, cache);
     model.forward(batch, {
       ...observer,
-      beforeLayer: () => {
+      beforeLayer: layer => {
         if (this.#runtime.cancelled()) throw new Cancelled();
+        onLayer?.(layer / info.layers);
       },
     });
     for (let i = 0; i < ids.length; i++) this.#ids.push(ids[i]);
     cache.length = this.#ids.length;
   }
 
-  /** Feeds in chunks; `onChunk` sees how many tokens are done. */
-  feedAll(ids: readonly number[], onChunk: (done: number, rows: number) => void, observer?: Observer): void {
+  /**
+   * Feeds in chunks. `onProgress(before, rows, share)`: `before` tokens in earlier chunks, and a share of the layers for the
+   * `rows` of this one; share 1 exactly once per chunk.
+   */
+  feedAll(
+    ids: readonly number[],
+    onProgress: (before: number, rows: number, share: number) => void,
+    observer?: Observer,
+  ): void {
     const { maxRows } = this.#runtime.batch;
     for (let from = 0; from < ids.length; from += maxRows) {
       const chunk = ids.slice(from, from + maxRows);
-      this.feed(chunk, observer);
-      onChunk(from + chunk.length, chunk.length);
+      this.feed(chunk, observer, share => onProgress(from, chunk.length, share));
+      onProgress(from, chunk.length, 1);
     }
   }
 }
