@@ -155,8 +155,12 @@ class EngineClient implements Engine {
 
   async encode(prompt: Prompt): Promise<number[]> {
     if ('ids' in prompt) return [...prompt.ids];
-    if ('text' in prompt) return this.#text.encode(prompt.text);
-    return (await this.#text.render(prompt.messages, prompt.tools)).ids;
+    try {
+      if ('text' in prompt) return await this.#text.encode(prompt.text);
+      return (await this.#text.render(prompt.messages, prompt.tools)).ids;
+    } catch (error) {
+      throw this.#closed ? closedError() : error;
+    }
   }
 
   decode(ids: readonly number[]): Promise<string> {
