@@ -4,12 +4,15 @@ import { evalOracle } from '../../eval/oracle.ts';
 import { oracleJson, oracleText } from '../eval-report.ts';
 import { Interrupts } from '../interrupts.ts';
 import { type EngineFlags, engineOptions } from '../options.ts';
-import { writeJson, writeText } from '../output.ts';
+import { note, writeJson, writeText } from '../output.ts';
 
 export async function oracle(directory: string, flags: EngineFlags & { json?: boolean }): Promise<number> {
   new Interrupts().listen();
   const report = await evalOracle(directory, engineOptions(flags, directory));
   if (flags.json) writeJson(oracleJson(directory, report));
   else writeText(oracleText(report));
+  if (!report.passed && flags.activations !== 'exact') {
+    note('the reference has float32 activations; integer formats use int8 ones unless --activations exact is given');
+  }
   return report.passed ? 0 : 1;
 }
