@@ -1,0 +1,40 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { LruPolicy } from './policy.ts';
+
+function order(policy: LruPolicy): number[] {
+  const slots: number[] = [];
+  policy.candidates(slot => {
+    slots.push(slot);
+    return false;
+  });
+  return slots;
+}
+
+test('gives up slots in the order of a plain list that moves what is used to its end', () => {
+  const uses = fc.integer({ min: 1, max: 12 }).chain(slots => {
+    return fc.tuple(fc.constant(slots), fc.array(fc.nat(slots - 1), { maxLength: 60 }));
+  });
+  fc.assert(
+    fc.property(uses, ([slots, touched]) => {
+      const policy = new LruPolicy(slots);
+      const list = Array.from({ length: slots }, (_, slot) => slot);
+      for (const slot of touched) {
+        policy.touch(slot);
+        list.push(...list.splice(list.indexOf(slot), 1));
+        expect(order(policy)).toEqual(list);
+      }
+    }),
+  );
+});
+
+test('stops asking when a slot is taken', () => {
+  const policy = new LruPolicy(4);
+  policy.touch(0);
+  const asked: number[] = [];
+  policy.candidates(slot => {
+    asked.push(slot);
+    return slot === 2;
+  });
+  expect(asked).toEqual([1, 2]);
+});
