@@ -65,8 +65,7 @@ async function measure(subject: Subject, golden: Golden): Promise<ProofRun> {
       progress.clear();
       printDomain(result);
     }
-    const seconds = (performance.now() - started) / 1000;
-    printGroups(domains);
+    printGroups(domains, (performance.now() - started) / 1000);
     const samples: SampleResult[] = [];
     for (const sample of subject.samples) {
       progress.update('greedy samples', samples.length, subject.samples.length, (done, all) => `${done} of ${all}`);
@@ -74,7 +73,7 @@ async function measure(subject: Subject, golden: Golden): Promise<ProofRun> {
     }
     progress.clear();
     printSamples(samples, mustMatch);
-    return { name, directory, info: engine.info, domains, samples, seconds };
+    return { name, directory, info: engine.info, domains, samples };
   } finally {
     progress.clear();
     await engine.close();
