@@ -19,6 +19,7 @@ const BENCHMARKS: Readonly<Record<string, { about: string; load: () => Promise<B
     about: 'prompt tokens per second, and how often each expert was read',
     load: () => import('./prefill.ts'),
   },
+  overhead: { about: 'memory that this Node needs besides the arenas', load: () => import('./overhead.ts') },
   synth: { about: 'writes a model of random weights and a given size', load: () => import('./synth.ts') },
 };
 

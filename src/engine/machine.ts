@@ -1,13 +1,14 @@
-/** What the machine offers: memory that may be used, and cores. */
+/** What the machine offers: memory that may be used, and cores. `root` is a directory other than / only in tests. */
 
 import { readFileSync } from 'node:fs';
 import os from 'node:os';
+import { dirname, join } from 'node:path';
 import { GIB, MIB } from '../common/units.ts';
 
 export interface MemoryFacts {
   /** MemAvailable of the kernel (free memory elsewhere). */
   readonly availableBytes: number;
-  /** What the control group still allows; null when it sets no limit. */
+  /** What the control groups of this process still allow; null when none sets a limit. */
   readonly cgroupLeftBytes: number | null;
 }
 
@@ -15,37 +16,66 @@ export interface MemoryFacts {
 const MIN_RESERVE_BYTES = 512 * MIB;
 const RESERVE_SHARE = 0.1;
 
-function readNumber(path: string): number | null {
+/** Version 1 writes "no limit" as a huge number: the largest multiple of a page below 2^63. */
+const NO_LIMIT_BYTES = 2 ** 60;
+
+export function memoryFacts(root = '/'): MemoryFacts {
+  const available = keyedNumber(readText(root, 'proc/meminfo'), /^MemAvailable:\s+(\d+) kB$/m);
+  return {
+    availableBytes: available === null ? os.freemem() : available * 1024,
+    cgroupLeftBytes: cgroupLeft(root),
+  };
+}
+
+/**
+ * Room below the tightest limit of the process's control group and the groups around it, version 2 and 1. Page cache that
+ * the kernel would drop at once does not count as used: MemAvailable does not count it either.
+ */
+function cgroupLeft(root: string): number | null {
+  const groups = readText(root, 'proc/self/cgroup') ?? '';
+  const v2 = /^0::(\/.*)$/m.exec(groups)?.[1] ?? '/';
+  const v1 = /^\d+:(?:[^:\n]*,)?memory(?:,[^:\n]*)?:(\/.*)$/m.exec(groups)?.[1] ?? '/';
+  const rooms = [
+    ...levels(v2).map(group =>
+      room(root, join('sys/fs/cgroup', group), 'memory.max', 'memory.current', /^inactive_file (\d+)$/m),
+    ),
+    ...levels(v1).map(group =>
+      room(
+        root,
+        join('sys/fs/cgroup/memory', group),
+        'memory.limit_in_bytes',
+        'memory.usage_in_bytes',
+        /^total_inactive_file (\d+)$/m,
+      ),
+    ),
+  ].filter(bytes => bytes !== null);
+  return rooms.length > 0 ? Math.min(...rooms) : null;
+}
+
+/** "/a/b" -> /a/b, /a, /. A path seen from outside a container may not exist inside; its root then does. */
+function levels(group: string): string[] {
+  return group === '/' ? ['/'] : [group, ...levels(dirname(group))];
+}
+
+function room(root: string, group: string, limitFile: string, usageFile: string, droppable: RegExp): number | null {
+  const limit = keyedNumber(readText(root, join(group, limitFile)), /^(\d+)$/m);
+  const usage = keyedNumber(readText(root, join(group, usageFile)), /^(\d+)$/m);
+  if (limit === null || usage === null || limit >= NO_LIMIT_BYTES) return null;
+  const cache = keyedNumber(readText(root, join(group, 'memory.stat')), droppable) ?? 0;
+  return Math.max(0, limit - Math.max(0, usage - cache));
+}
+
+function readText(root: string, file: string): string | null {
   try {
-    const value = Number(readFileSync(path, 'utf8').trim());
-    return Number.isFinite(value) ? value : null;
+    return readFileSync(join(root, file), 'utf8');
   } catch {
     return null;
   }
 }
 
-export function memoryFacts(): MemoryFacts {
-  let available = os.freemem();
-  try {
-    const match = /^MemAvailable:\s+(\d+) kB$/m.exec(readFileSync('/proc/meminfo', 'utf8'));
-    if (match) available = Number(match[1]) * 1024;
-  } catch {
-    // not Linux: free memory has to do
-  }
-  return { availableBytes: available, cgroupLeftBytes: cgroupLeft() };
-}
-
-/** Room below the limit of this process's control group, version 2 or 1. */
-function cgroupLeft(): number | null {
-  const v2 = ['/sys/fs/cgroup/memory.max', '/sys/fs/cgroup/memory.current'];
-  const v1 = ['/sys/fs/cgroup/memory/memory.limit_in_bytes', '/sys/fs/cgroup/memory/memory.usage_in_bytes'];
-  for (const [limitPath, usagePath] of [v2, v1]) {
-    const limit = readNumber(limitPath);
-    const usage = readNumber(usagePath);
-    // version 1 writes "no limit" as a huge number
-    if (limit !== null && usage !== null && limit < 2 ** 60) return Math.max(0, limit - usage);
-  }
-  return null;
+function keyedNumber(text: string | null, pattern: RegExp): number | null {
+  const match = text === null ? null : pattern.exec(text);
+  return match && Number(match[1]);
 }
 
 /** min(available, cgroup limit - usage) - max(512 MiB, 10 %), and how it came about. */
@@ -61,19 +91,15 @@ export function automaticBudget(facts: MemoryFacts): { bytes: number; source: st
 }
 
 /** Physical cores: two hardware threads of one core share the units that the kernels need. */
-export function physicalCores(): number {
-  try {
-    const cores = new Set<string>();
-    for (const block of readFileSync('/proc/cpuinfo', 'utf8').split('\n\n')) {
-      const physical = /^physical id\s*:\s*(\d+)$/m.exec(block)?.[1];
-      const core = /^core id\s*:\s*(\d+)$/m.exec(block)?.[1];
-      if (core !== undefined) cores.add(`${physical}:${core}`);
-    }
-    if (cores.size > 0) return Math.min(cores.size, os.availableParallelism());
-  } catch {
-    // fall through
+export function physicalCores(root = '/'): number {
+  const cores = new Set<string>();
+  for (const block of (readText(root, 'proc/cpuinfo') ?? '').split('\n\n')) {
+    const physical = /^physical id\s*:\s*(\d+)$/m.exec(block)?.[1];
+    const core = /^core id\s*:\s*(\d+)$/m.exec(block)?.[1];
+    if (core !== undefined) cores.add(`${physical}:${core}`);
   }
-  return os.availableParallelism();
+  // affinity and quotas of a container may allow fewer
+  return cores.size > 0 ? Math.min(cores.size, os.availableParallelism()) : os.availableParallelism();
 }
 
 /** Highest resident set so far (VmHWM), in bytes. */

@@ -8,38 +8,10 @@ import { formatBytes, MIB } from '../common/units.ts';
 import type { Arenas } from '../compute/arenas.ts';
 import type { PlanSummary } from './api.ts';
 
-/**
- * What this Node needs besides the arenas, measured with bench/overhead.ts (figures in docs/benchmarks.md): main thread,
- * engine worker and text worker; each further lane and reader; the tokenizer's heap per byte of tokenizer.json; the tensor
- * table per tensor.
- */
-export const BASE_OVERHEAD_BYTES = 170 * MIB;
-export const LANE_OVERHEAD_BYTES = 10 * MIB;
-export const READER_OVERHEAD_BYTES = 8 * MIB;
-export const TOKENIZER_HEAP_PER_BYTE = 30;
-export const HEAP_PER_TENSOR_BYTES = 3072;
-
 /** Prompt tokens per pass, from the one tried first. */
 const CHUNKS = [512, 256, 128, 64, 32, 16, 8, 4, 2, 1];
-/** Activations may take this share of the budget before the chunk is made smaller. */
-const MAX_SCRATCH_SHARE = 0.2;
-
-export interface OverheadFacts {
-  readonly lanes: number;
-  readonly readers: number;
-  readonly tokenizerBytes: number;
-  readonly tensors: number;
-}
-
-export function overheadBytes({ lanes, readers, tokenizerBytes, tensors }: OverheadFacts): number {
-  return (
-    BASE_OVERHEAD_BYTES +
-    (lanes - 1) * LANE_OVERHEAD_BYTES +
-    readers * READER_OVERHEAD_BYTES +
-    tokenizerBytes * TOKENIZER_HEAP_PER_BYTE +
-    tensors * HEAP_PER_TENSOR_BYTES
-  );
-}
+/** Activations may take this share of what weights, KV and overhead leave; beyond it the chunk is made smaller. */
+const MAX_SCRATCH_SHARE = 0.25;
 
 export interface PlanInput {
   readonly budgetBytes: number;
@@ -71,21 +43,38 @@ export interface Planned<B extends Built> {
 export function makePlan<B extends Built>(input: PlanInput, build: (chunk: number) => B): Planned<B> {
   const notes: string[] = [];
   const wanted = clampSlots(input, notes);
-  const candidates = chunkCandidates(input);
-  let smallest = Number.POSITIVE_INFINITY;
-  for (let i = 0; i < candidates.length; i++) {
-    const chunk = candidates[i];
-    const built = build(chunk);
-    const fixed = built.arenas.totalBytes + input.overhead;
-    const least = fixed + spaceForSlots(built.arenas, input.slotBytes, wanted ?? input.minSlots);
-    smallest = Math.min(smallest, least);
-    const last = i === candidates.length - 1;
-    const tooMuchScratch = built.arenas.bytesByPurpose.scratch > input.budgetBytes * MAX_SCRATCH_SHARE;
-    if (least > input.budgetBytes || (tooMuchScratch && !last)) continue;
-    const slotCount = wanted ?? fitSlots(built.arenas, input, input.budgetBytes - fixed);
-    return { built, slotCount, notes, summary: summarise(input, built.arenas, slotCount, chunk, smallest) };
+  const leastSlots = wanted ?? input.minSlots;
+  const leastBytes = ({ arenas }: B) =>
+    arenas.totalBytes + input.overhead + spaceForSlots(arenas, input.slotBytes, leastSlots);
+  const chunks = chunkCandidates(input);
+  let chunk = chunks.at(-1)!;
+  let built = build(chunk);
+  const smallest = leastBytes(built);
+  if (smallest > input.budgetBytes) throw tooSmall(input, built.arenas, leastSlots, smallest);
+  for (const larger of chunks.slice(0, -1)) {
+    const candidate = unlessArenaFull(() => build(larger));
+    if (candidate === null || leastBytes(candidate) > input.budgetBytes || tooMuchScratch(candidate.arenas, input))
+      continue;
+    chunk = larger;
+    built = candidate;
+    break;
   }
-  throw tooSmall(input, build(candidates.at(-1)!).arenas, wanted ?? input.minSlots, smallest);
+  const slotCount = wanted ?? fitSlots(built.arenas, input);
+  return { built, slotCount, notes, summary: summarise(input, built.arenas, slotCount, chunk, smallest) };
+}
+
+/** Activations of a chunk must share one memory; a smaller chunk then has a chance. */
+function unlessArenaFull<T>(build: () => T): T | null {
+  try {
+    return build();
+  } catch (error) {
+    if (error instanceof PlanError && error.code === 'ARENA_FULL') return null;
+    throw error;
+  }
+}
+
+function tooMuchScratch({ bytesByPurpose: { scratch, resident, kv } }: Arenas, input: PlanInput): boolean {
+  return scratch > (input.budgetBytes - input.overhead - resident - kv) * MAX_SCRATCH_SHARE;
 }
 
 function chunkCandidates({ chunk, context }: PlanInput): number[] {
@@ -118,7 +107,8 @@ function spaceForSlots(arenas: Arenas, slotBytes: number, slots: number): number
   return bytes;
 }
 
-function fitSlots(arenas: Arenas, { slotBytes, maxSlots }: PlanInput, bytes: number): number {
+function fitSlots(arenas: Arenas, { slotBytes, maxSlots, budgetBytes, overhead }: PlanInput): number {
+  const bytes = budgetBytes - overhead - arenas.totalBytes;
   let slots = Math.min(maxSlots, Math.floor(bytes / slotBytes));
   while (spaceForSlots(arenas, slotBytes, slots) > bytes) slots--;
   return slots;

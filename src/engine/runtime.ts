@@ -21,7 +21,8 @@ import { ReadPool } from '../storage/read-pool.ts';
 import { RecordTable } from '../storage/record-table.ts';
 import type { EngineInfo, EngineOptions, OpenProgress } from './api.ts';
 import { automaticBudget, memoryFacts, physicalCores } from './machine.ts';
-import { makePlan, overheadBytes, type Planned } from './plan.ts';
+import { overheadBytes, stripsTypes } from './overhead.ts';
+import { makePlan, type Planned } from './plan.ts';
 import { Weights } from './weights.ts';
 
 const DEFAULT_CONTEXT = 4096;
@@ -208,6 +209,10 @@ function planModel(files: ModelFiles, options: EngineOptions, settings: Settings
     readers: settings.readers,
     tokenizerBytes: statSync(join(checkpoint.directory, 'tokenizer.json'), { throwIfNoEntry: false })?.size ?? 0,
     tensors: checkpoint.tensors.size,
+    records: checkpoint.container?.experts.size ?? 0,
+    context: settings.context,
+    vocabSize: shape.vocabSize,
+    strips: stripsTypes(),
   });
   return makePlan(
     {

@@ -166,7 +166,7 @@ export class TextService {
   #start(): Promise<void> {
     const worker = new Worker(workerUrl('text-worker', import.meta.url), {
       workerData: this.#data,
-      resourceLimits: { maxOldGenerationSizeMb: this.#heapMb, maxYoungGenerationSizeMb: 16 },
+      resourceLimits: { maxOldGenerationSizeMb: this.#heapMb, maxYoungGenerationSizeMb: 8 },
     });
     this.#worker = worker;
     return new Promise((resolve, reject) => {

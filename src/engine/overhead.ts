@@ -1,0 +1,64 @@
+/**
+ * What this Node needs besides the arenas. Measured with `npm run bench -- overhead` (figures in docs/benchmarks.md); each
+ * constant is the highest figure seen plus about a tenth, because a budget is a ceiling and not an aim.
+ */
+
+import { MIB } from '../common/units.ts';
+
+/** Main thread, engine worker and text worker, after hundreds of requests; the Node binary's own pages are 50 MiB of it. */
+const BASE_BYTES = 136 * MIB;
+/** A compute worker; the reference kernels make more garbage than the WebAssembly ones. */
+const LANE_BYTES = 14 * MIB;
+const READER_BYTES = 13 * MIB;
+/** In a checkout each thread loads a type stripper, unless the compile cache has what it would strip. */
+const BASE_STRIPPER_BYTES = 40 * MIB;
+const WORKER_STRIPPER_BYTES = 10 * MIB;
+/** Vocabulary and merges while they load, per byte of tokenizer.json. */
+const TOKENIZER_HEAP_PER_BYTE = 26;
+/** Name, shape and place of a tensor; what a container's index adds for each record. */
+const HEAP_PER_TENSOR_BYTES = 1800;
+const HEAP_PER_RECORD_BYTES = 2500;
+/** Ids and text of a request on three threads, and the buffers of the sampler. */
+const HEAP_PER_CONTEXT_TOKEN_BYTES = 1024;
+const HEAP_PER_VOCABULARY_ENTRY_BYTES = 64;
+
+export interface OverheadFacts {
+  /** Lanes, the engine's own included. */
+  readonly lanes: number;
+  readonly readers: number;
+  /** Size of tokenizer.json. */
+  readonly tokenizerBytes: number;
+  readonly tensors: number;
+  /** Entries of coli.index.json. */
+  readonly records: number;
+  /** Tokens. */
+  readonly context: number;
+  readonly vocabSize: number;
+  /** The threads strip types; see stripsTypes. */
+  readonly strips: boolean;
+}
+
+export function overheadBytes(facts: OverheadFacts): number {
+  const { lanes, readers, tokenizerBytes, tensors, records, context, vocabSize, strips } = facts;
+  const workers = lanes - 1 + readers;
+  return (
+    BASE_BYTES +
+    (lanes - 1) * LANE_BYTES +
+    readers * READER_BYTES +
+    (strips ? BASE_STRIPPER_BYTES + workers * WORKER_STRIPPER_BYTES : 0) +
+    tokenizerBytes * TOKENIZER_HEAP_PER_BYTE +
+    tensors * HEAP_PER_TENSOR_BYTES +
+    records * HEAP_PER_RECORD_BYTES +
+    context * HEAP_PER_CONTEXT_TOKEN_BYTES +
+    vocabSize * HEAP_PER_VOCABULARY_ENTRY_BYTES
+  );
+}
+
+/**
+ * True when this thread had to load Node's type stripper, and so the others will too. Node keeps the list of its loaded
+ * parts in an undocumented place; without it the larger plan is made.
+ */
+export function stripsTypes(): boolean {
+  const { moduleLoadList } = process as { moduleLoadList?: readonly string[] };
+  return moduleLoadList === undefined || moduleLoadList.some(name => name.includes('amaro'));
+}
