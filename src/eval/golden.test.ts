@@ -49,6 +49,10 @@ describe('domains', () => {
   });
 });
 
+test('a missing text is named', () => {
+  expect(() => readGoldenText(folder, 'absent')).toThrow(/absent\.txt does not exist/);
+});
+
 describe('samples', () => {
   test('are read', () => {
     write('samples.json', { samples: [SAMPLE] });

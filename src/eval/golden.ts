@@ -3,14 +3,16 @@
  * (eval.json and one DOMAIN.txt each) and its greedy continuations (samples.json).
  */
 
-import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { ModelFileError } from '../common/errors.ts';
+import { readSmallFile } from '../formats/files.ts';
 import { readJsonObject } from '../formats/json.ts';
 
 /** Real ones have 16 kB and 200 kB. */
 const MAX_EVAL_JSON_BYTES = 16 * 2 ** 20;
+/** Real ones have 25 kB; a text is tokenised as a whole. */
+const MAX_TEXT_BYTES = 16 * 2 ** 20;
 
 const ids = z.array(z.number().int().nonnegative()).min(1);
 
@@ -70,7 +72,8 @@ export function readGoldenDomains(directory: string): GoldenDomains {
 
 /** The text of a domain, byte for byte. */
 export function readGoldenText(directory: string, domain: string): string {
-  return readFileSync(join(directory, `${domain}.txt`), 'utf8');
+  const bytes = readSmallFile(join(directory, `${domain}.txt`), MAX_TEXT_BYTES);
+  return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
 }
 
 export function readGoldenSamples(directory: string): readonly GoldenSample[] {
