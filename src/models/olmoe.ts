@@ -21,7 +21,7 @@ const schema = z.object({
   intermediate_size: count(65536),
   num_hidden_layers: count(1024),
   num_attention_heads: count(1024),
-  num_key_value_heads: count(1024).optional(),
+  num_key_value_heads: count(1024).nullish(),
   num_experts: count(4096),
   num_experts_per_tok: count(4096),
   norm_topk_prob: z.boolean().default(false),
