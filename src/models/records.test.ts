@@ -76,6 +76,23 @@ describe('large matrices', () => {
     expect(records[dense.get('model.embed_tokens.weight')![3]].name).toBe('model.embed_tokens.weight rows 90-99');
   });
 
+  test('in tiles are cut between panels of 16 rows', () => {
+    const bytes = layoutBytes('q8g64', 100, 64);
+    const name = 'model.embed_tokens.weight';
+    const matrices = new Map([[name, { encoding: 'q8g64', rows: 100, columns: 64 }]]);
+    const config = olmoe.parseConfig(CONFIG);
+    const checkpoint = fake({ ...entries(), [name]: ['U8', [bytes]] }, { matrices });
+    // room for two panels and a half
+    const most = layoutBytes('q8g64', 40, 64) - 1;
+    const { records, dense } = resolveRecords(checkpoint, olmoe.tensors(config), olmoe.shape(config), most);
+    const pieces = dense.get(name)!.map(i => records[i]);
+    expect(pieces.map(piece => piece.parts[0].rows)).toEqual([32, 32, 32, 4]);
+    const panel = layoutBytes('q8g64', 16, 64);
+    const start = checkpoint.tensors.get(name)!.offset;
+    expect(pieces.map(piece => piece.extents[0].offset - start)).toEqual([0, 2 * panel, 4 * panel, 6 * panel]);
+    expect(pieces.map(piece => piece.extents[0].bytes)).toEqual([2 * panel, 2 * panel, 2 * panel, panel]);
+  });
+
   test('are cut at whole rows even when one is larger than allowed', () => {
     const { dense } = resolve(entries(), CONFIG, 10);
     expect(dense.get('lm_head.weight')).toHaveLength(100);

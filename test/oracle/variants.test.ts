@@ -4,9 +4,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
+import { convertCheckpoint } from '../../src/convert/convert.ts';
+import { score } from '../../src/engine/score.ts';
 import { type Float64Options, float64Logits } from '../fixtures/olmoe-float64.ts';
 import { type TinyOptions, tinyModel, writeTiny } from '../fixtures/tiny.ts';
-import { scoreWith } from '../support/packs.ts';
+import { scoreWith, withRuntime } from '../support/packs.ts';
 
 /** Longer than a block of keys and values. */
 const IDS = Array.from({ length: 70 }, (_, i) => (i * 37 + 11) % 256);
@@ -61,4 +63,30 @@ test.each([
   { name: 'rope_theta', options: {}, reference: { theta: 500 } },
 ])('the comparison sees a wrong $name', async ({ options, reference }) => {
   expect(await difference(options, reference)).toBeGreaterThan(1e-2);
+});
+
+test('a container whose matrices are cut over several memories gives the same bits', async () => {
+  const source = write({ shape: { hidden: 256, heads: 4, width: 64, vocab: 640 } });
+  const destination = `${source}-container`;
+  onTestFinished(() => rmSync(destination, { recursive: true, force: true }));
+  await convertCheckpoint({ source, destination, experts: 'q4g64', dense: 'q8' });
+  const arenaBytes = 8 * 65536;
+  const options = { model: destination, context: 72, threads: 1, chunk: 4, expertSlots: 4 };
+  const run = (hooks: { arenaBytes?: number }) =>
+    withRuntime(
+      options,
+      (runtime, session) => {
+        const { records, dense } = runtime.files.records;
+        const pieces = dense.get('lm_head.weight')!.map(record => records[record].parts[0].layout);
+        const { logits } = score(runtime, session, { ids: IDS, logits: true });
+        return { arenas: runtime.compute.arenas.count, pieces, logits: Buffer.from(logits!.buffer).toString('base64') };
+      },
+      hooks,
+    );
+  const whole = await run({});
+  const cut = await run({ arenaBytes });
+  expect(whole.pieces).toEqual(['q8g64']);
+  expect(cut.pieces.length).toBeGreaterThan(1);
+  expect(cut.arenas).toBeGreaterThan(1);
+  expect(cut.logits === whole.logits).toBe(true);
 });
