@@ -4,6 +4,11 @@ import type { OracleReport } from '../eval/oracle.ts';
 import type { PerplexityReport } from '../eval/perplexity.ts';
 import { table } from './report.ts';
 
+/** What may change numbers is part of every report. */
+function computed({ kernels, activations }: Pick<OracleReport, 'kernels' | 'activations'>): string {
+  return `${kernels}, ${activations} activations`;
+}
+
 export function oracleText(report: OracleReport): string {
   const small = (x: number) => x.toExponential(2);
   const hidden = report.hiddenDifferences.map(
@@ -17,6 +22,7 @@ export function oracleText(report: OracleReport): string {
     ['hidden', hidden.join(', ')],
     ['router', `${report.routerMismatches} choices differ`],
     ['greedy', greedy.join('; ')],
+    ['compute', computed(report)],
     ['result', report.passed ? 'same as the reference' : `DIFFERENT, first at ${report.firstDifference}`],
   ]);
 }
@@ -35,6 +41,8 @@ export function oracleJson(model: string, report: OracleReport) {
       total,
     })),
     first_difference: report.firstDifference,
+    kernels: report.kernels,
+    activations: report.activations,
   };
 }
 
@@ -45,6 +53,7 @@ export function perplexityText(report: PerplexityReport): string {
     ['bits per byte', report.bitsPerByte.toFixed(6)],
     ['text', `${report.bytes} bytes, ${report.tokens} tokens, ${report.predictedTokens} of them predicted`],
     ['window', `${report.window} predictions, each window from an empty context`],
+    ['compute', computed(report)],
   ]);
 }
 
@@ -59,5 +68,7 @@ export function perplexityJson(model: string, file: string, report: PerplexityRe
     tokens: report.tokens,
     predicted_tokens: report.predictedTokens,
     window: report.window,
+    kernels: report.kernels,
+    activations: report.activations,
   };
 }

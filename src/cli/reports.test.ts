@@ -54,7 +54,9 @@ test('an oracle report names the first difference', () => {
     routerMismatches: 0,
     greedy: [{ promptTokens: 24, matching: 48, total: 48 }],
     firstDifference: null,
-  };
+    kernels: 'wasm-relaxed',
+    activations: 'exact',
+  } as const;
   expect(oracleText(same)).toContain('same as the reference');
   expect(oracleText(same)).toContain('layer 0 1.00e-6, layer 1 not in the pack');
   const different = { ...same, passed: false, firstDifference: 'layer 1: 3 tokens choose other experts' };
@@ -63,7 +65,18 @@ test('an oracle report names the first difference', () => {
 });
 
 test('a perplexity report', () => {
-  const report = { ppl: 1.8533, nll: 0.617, bitsPerByte: 0.25, tokens: 10, predictedTokens: 9, bytes: 40, window: 256 };
+  const report = {
+    ppl: 1.8533,
+    nll: 0.617,
+    bitsPerByte: 0.25,
+    tokens: 10,
+    predictedTokens: 9,
+    bytes: 40,
+    window: 256,
+    kernels: 'wasm-relaxed',
+    activations: 'int8',
+  } as const;
   expect(perplexityText(report)).toContain('1.8533');
+  expect(perplexityText(report)).toContain('wasm-relaxed, int8 activations');
   expect(perplexityJson('m', 't', report)).toMatchObject({ ppl: 1.8533, bits_per_byte: 0.25, predicted_tokens: 9 });
 });

@@ -5,8 +5,9 @@
  */
 
 import { ModelFileError } from '../common/errors.ts';
-import type { Engine, EngineOptions } from '../engine/api.ts';
+import type { Activations, Engine, EngineOptions } from '../engine/api.ts';
 import { openEngine } from '../engine/engine.ts';
+import type { KernelName } from '../kernels/kernels.ts';
 import { greedyTokens, leadingMatches } from './greedy.ts';
 import { type Reference, readReference, requireReference } from './reference.ts';
 
@@ -21,6 +22,9 @@ export interface OracleReport {
   readonly greedy: readonly { readonly promptTokens: number; readonly matching: number; readonly total: number }[];
   /** The first thing that differs, by layer; null when nothing does. */
   readonly firstDifference: string | null;
+  /** What computed, and how. */
+  readonly kernels: KernelName;
+  readonly activations: Activations;
 }
 
 export type OracleOptions = Omit<EngineOptions, 'model'>;
@@ -70,6 +74,8 @@ export async function compareWithReference(engine: Engine, reference: Reference)
     if (matching < total) notice(`greedy: token ${matching} after a prompt of ${sample.prompt_ids.length} differs`);
   }
   return {
+    kernels: engine.info.kernels,
+    activations: engine.info.activations,
     passed: firstDifference === null,
     tolerance,
     maxLogitDifference,

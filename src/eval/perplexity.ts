@@ -5,7 +5,8 @@
  */
 
 import { RequestError } from '../common/errors.ts';
-import type { Engine } from '../engine/api.ts';
+import type { Activations, Engine } from '../engine/api.ts';
+import type { KernelName } from '../kernels/kernels.ts';
 
 /** Window of the published figures of the bundled model. */
 export const DEFAULT_WINDOW = 256;
@@ -19,6 +20,9 @@ export interface PerplexityReport {
   readonly predictedTokens: number;
   readonly bytes: number;
   readonly window: number;
+  /** What computed, and how. */
+  readonly kernels: KernelName;
+  readonly activations: Activations;
 }
 
 /** `onProgress` gets predictions done and in all. */
@@ -57,5 +61,7 @@ export async function evalPerplexity(
     predictedTokens: total,
     bytes,
     window,
+    kernels: engine.info.kernels,
+    activations: engine.info.activations,
   };
 }
