@@ -26,7 +26,7 @@ export interface ProbeResult {
 
 const WASM_PAGE = 65536;
 
-/** Resident bytes of the mapping that is exactly as large as the (only) arena. */
+/** Resident bytes of the mapping that is as large as the (only) arena; of several such the least, which errs upwards. */
 function residentArenaBytes(size: number): number {
   const found: number[] = [];
   for (const block of readFileSync('/proc/self/smaps', 'utf8').split(/\n(?=[0-9a-f]+-[0-9a-f]+ )/)) {
@@ -34,8 +34,8 @@ function residentArenaBytes(size: number): number {
     if (from === undefined || Number.parseInt(to, 16) - Number.parseInt(from, 16) !== size) continue;
     found.push(Number(/^Rss:\s+(\d+) kB/m.exec(block)?.[1]) * 1024);
   }
-  if (found.length !== 1) throw new Error(`${found.length} mappings have the size of the arena (${size} bytes)`);
-  return found[0];
+  if (found.length === 0) throw new Error(`no mapping has the size of the arena (${size} bytes)`);
+  return Math.min(...found);
 }
 
 function maxRssBytes(): number {

@@ -1,7 +1,7 @@
 /** The engine for its users: a text worker and an engine worker behind one object. The calling thread never computes. */
 
 import { Worker } from 'node:worker_threads';
-import { type ErrorWire, errorFromWire, InternalError } from '../common/errors.ts';
+import { type ErrorWire, errorFromWire, InternalError, RequestError } from '../common/errors.ts';
 import { workerUrl } from '../common/worker-url.ts';
 import type { FaultPlan } from '../storage/faults.ts';
 import { TextService } from '../tokenizer/text-service.ts';
@@ -24,6 +24,9 @@ const ENGINE_LIMITS = { maxOldGenerationSizeMb: 1024, maxYoungGenerationSizeMb: 
 
 /** How long close() lets a generation notice that it should stop before it ends the thread. */
 const CLOSE_GRACE_MS = 5000;
+
+/** Texts up to this size are always tokenised: a refusal then names the exact number of tokens. */
+const COUNTED_CHARACTERS = 65_536;
 
 /** Test hooks that never come from a user. */
 export interface EngineHooks {
@@ -75,6 +78,8 @@ class EngineClient implements Engine {
   readonly #onProgress: (progress: OpenProgress) => void;
   readonly #pending = new Map<number, Pending>();
   #onControlStrings: (controlStrings: readonly string[]) => void = () => {};
+  /** Bytes. */
+  #longestToken = 1;
   #lastId = 0;
   #closed: Promise<void> | null = null;
   /** Why nothing can be asked any more. */
@@ -115,13 +120,18 @@ class EngineClient implements Engine {
     if (service.status === 'rejected') throw service.reason;
     this.info = info.value as EngineInfo;
     const { vocabSize, endOfTurnIds } = this.#text.info;
-    const facts: TokenizerFacts = { tokenBytes: this.#text.tokenBytes, vocabSize, endOfTurnIds };
+    const { tokenBytes } = this.#text;
+    for (let id = 0; id < tokenBytes.offsets.length - 1; id++) {
+      this.#longestToken = Math.max(this.#longestToken, tokenBytes.offsets[id + 1] - tokenBytes.offsets[id]);
+    }
+    const facts: TokenizerFacts = { tokenBytes, vocabSize, endOfTurnIds };
     await this.#call({ method: 'tokenizer', facts });
   }
 
   async *generate(request: GenerateRequest, signal?: AbortSignal): AsyncIterable<GenerateEvent> {
     if (this.#closed) throw closedError();
     const { prompt, ...rest } = request;
+    refuseHugeText(prompt, this.info.context, this.#longestToken);
     const promptIds = await this.encode(prompt);
     const cancel = new Int32Array(new SharedArrayBuffer(4));
     const abort = () => Atomics.store(cancel, 0, 1);
@@ -222,6 +232,25 @@ class EngineClient implements Engine {
 
 function closedError(): InternalError {
   return new InternalError('ENGINE_CLOSED', 'the engine is closed');
+}
+
+/**
+ * A text that cannot fit the context even in the longest tokens is refused before it is tokenised, which would take a
+ * hundred times its size in memory.
+ */
+function refuseHugeText(prompt: Prompt, context: number, longestToken: number): void {
+  if ('ids' in prompt) return;
+  const characters =
+    'text' in prompt
+      ? prompt.text.length
+      : prompt.messages.reduce((sum, { content }) => sum + String(content).length, 0);
+  const most = context * longestToken;
+  if (characters <= Math.max(most, COUNTED_CHARACTERS)) return;
+  throw new RequestError(
+    'CONTEXT_EXCEEDED',
+    `the prompt has ${characters} characters; a context of ${context} tokens holds less than ${most}`,
+    { hint: 'shorten the prompt or use a larger --ctx', details: { characters, context } },
+  );
 }
 
 /** Events from a callback, read as an async iterable. */

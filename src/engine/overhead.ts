@@ -10,14 +10,16 @@ const BASE_BYTES = 136 * MIB;
 /** A compute worker; the reference kernels make more garbage than the WebAssembly ones. */
 const LANE_BYTES = 14 * MIB;
 const READER_BYTES = 13 * MIB;
+/** Lanes that nobody asked for take at most this share of the budget: on many cores they would crowd out the experts. */
+const MAX_LANE_SHARE = 0.125;
 /** In a checkout each thread loads a type stripper, unless the compile cache has what it would strip. */
 const BASE_STRIPPER_BYTES = 40 * MIB;
 const WORKER_STRIPPER_BYTES = 10 * MIB;
 /** Vocabulary and merges while they load, per byte of tokenizer.json. */
 const TOKENIZER_HEAP_PER_BYTE = 26;
 /** Name, shape and place of a tensor; what a container's index adds for each record. */
-const HEAP_PER_TENSOR_BYTES = 1800;
-const HEAP_PER_RECORD_BYTES = 2500;
+const HEAP_PER_TENSOR_BYTES = 1500;
+const HEAP_PER_RECORD_BYTES = 1900;
 /** Ids and text of a request on three threads, and the buffers of the sampler. */
 const HEAP_PER_CONTEXT_TOKEN_BYTES = 1024;
 const HEAP_PER_VOCABULARY_ENTRY_BYTES = 64;
@@ -52,6 +54,11 @@ export function overheadBytes(facts: OverheadFacts): number {
     context * HEAP_PER_CONTEXT_TOKEN_BYTES +
     vocabSize * HEAP_PER_VOCABULARY_ENTRY_BYTES
   );
+}
+
+/** How many of `cores` lanes a budget should pay for; at least one. */
+export function affordableLanes(cores: number, budgetBytes: number): number {
+  return Math.min(cores, 1 + Math.floor((budgetBytes * MAX_LANE_SHARE) / LANE_BYTES));
 }
 
 /**

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { PlanError, RequestError } from '../common/errors.ts';
 import { MIB } from '../common/units.ts';
 import { Arenas } from '../compute/arenas.ts';
-import { type OverheadFacts, overheadBytes } from './overhead.ts';
+import { affordableLanes, type OverheadFacts, overheadBytes } from './overhead.ts';
 import { makePlan, type PlanInput } from './plan.ts';
 
 const SLOT = 256 * 1024;
@@ -223,4 +223,11 @@ test('the overhead grows with everything that costs memory', () => {
   expect(
     overheadBytes({ ...facts, lanes: 3, readers: 4, strips: true }) - overheadBytes({ ...facts, strips: true }),
   ).toBeGreaterThan(workers);
+});
+
+test('lanes that nobody asked for are few when memory is', () => {
+  expect(affordableLanes(64, 400 * MIB)).toBe(4);
+  expect(affordableLanes(2, 400 * MIB)).toBe(2);
+  expect(affordableLanes(64, 0)).toBe(1);
+  expect(affordableLanes(64, 16_000 * MIB)).toBe(64);
 });

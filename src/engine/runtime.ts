@@ -21,7 +21,7 @@ import { ReadPool } from '../storage/read-pool.ts';
 import { RecordTable } from '../storage/record-table.ts';
 import type { EngineInfo, EngineOptions, OpenProgress } from './api.ts';
 import { automaticBudget, memoryFacts, physicalCores } from './machine.ts';
-import { overheadBytes, stripsTypes } from './overhead.ts';
+import { affordableLanes, overheadBytes, stripsTypes } from './overhead.ts';
 import { makePlan, type Planned } from './plan.ts';
 import { Weights } from './weights.ts';
 
@@ -88,6 +88,7 @@ interface BuiltModel {
 
 /** Settings with every default filled in. */
 interface Settings {
+  readonly budget: { readonly bytes: number; readonly source: string };
   readonly context: number;
   readonly lanes: number;
   readonly readers: number;
@@ -182,11 +183,14 @@ function settle(options: EngineOptions, shape: ModelShape, hooks: RuntimeHooks):
       details: { context, maxContext: shape.maxContext },
     });
   }
-  const lanes = options.threads ?? physicalCores();
+  const ram = options.ram ?? 'auto';
+  const budget = ram === 'auto' ? automaticBudget(memoryFacts()) : { bytes: ram, source: 'given with --ram' };
+  const lanes = options.threads ?? affordableLanes(physicalCores(), budget.bytes);
   if (!Number.isInteger(lanes) || lanes < 1 || lanes > MAX_THREADS) {
     throw new RequestError('BAD_THREADS', `${lanes} threads; possible are 1 to ${MAX_THREADS}`, { details: { lanes } });
   }
   return {
+    budget,
     context,
     lanes,
     readers: options.readers ?? DEFAULT_READERS,
@@ -202,8 +206,6 @@ function planModel(files: ModelFiles, options: EngineOptions, settings: Settings
   for (const first of firsts) {
     for (let e = 0; e < shape.experts; e++) slotBytes = Math.max(slotBytes, table.placedBytes(first + e));
   }
-  const ram = options.ram ?? 'auto';
-  const budget = ram === 'auto' ? automaticBudget(memoryFacts()) : { bytes: ram, source: 'given with --ram' };
   const overhead = overheadBytes({
     lanes: settings.lanes,
     readers: settings.readers,
@@ -216,8 +218,8 @@ function planModel(files: ModelFiles, options: EngineOptions, settings: Settings
   });
   return makePlan(
     {
-      budgetBytes: budget.bytes,
-      budgetSource: budget.source,
+      budgetBytes: settings.budget.bytes,
+      budgetSource: settings.budget.source,
       overhead,
       slotBytes,
       minSlots: shape.topK,
