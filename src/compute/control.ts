@@ -30,6 +30,7 @@ export const MAX_COMMANDS = 2048;
 
 /** Polls before a waiting thread parks on the futex; about 50 µs, well above the serial work between two jobs. */
 const SPINS = 3000;
+const SLOW_MS = 1000;
 
 export interface Control {
   readonly words: Int32Array;
@@ -50,16 +51,30 @@ export function commandBase(index: number): number {
   return HEADER_WORDS + index * COMMAND_WORDS;
 }
 
-/** Waits until words[index] differs from `value`: spins, then parks. Returns the new value. */
-export function waitWhile(words: Int32Array, index: number, value: number, parkedIndex: number): number {
+/**
+ * Waits until words[index] differs from `value`: spins, then parks. Returns the new value. `onSlow` is called about once a
+ * second while nothing changes, and may throw.
+ */
+export function waitWhile(
+  words: Int32Array,
+  index: number,
+  value: number,
+  parkedIndex: number,
+  onSlow: () => void = () => {},
+): number {
   for (let i = 0; i < SPINS; i++) {
     const now = Atomics.load(words, index);
     if (now !== value) return now;
     pause();
   }
   Atomics.add(words, parkedIndex, 1);
-  while (Atomics.load(words, index) === value) Atomics.wait(words, index, value);
-  Atomics.sub(words, parkedIndex, 1);
+  try {
+    while (Atomics.load(words, index) === value) {
+      if (Atomics.wait(words, index, value, SLOW_MS) === 'timed-out') onSlow();
+    }
+  } finally {
+    Atomics.sub(words, parkedIndex, 1);
+  }
   return Atomics.load(words, index);
 }
 

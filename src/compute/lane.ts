@@ -1,6 +1,7 @@
 /** Entry of a compute worker: waits for jobs, claims chunks, meets the others. */
 
 import { parentPort, workerData } from 'node:worker_threads';
+import { osThreadId } from '../common/os-thread.ts';
 import type { KernelName } from '../kernels/kernels.ts';
 import { kernelsFor } from '../kernels/select.ts';
 import { ARRIVED, FAILED, GENERATION, PARKED, STOP, viewControl, waitWhile } from './control.ts';
@@ -14,13 +15,19 @@ export interface LaneData {
   module: WebAssembly.Module | null;
 }
 
+/** Sent once, before the first job. */
+export interface LaneReady {
+  /** The system's id of the thread, or 0 where it cannot be found out. */
+  readonly thread: number;
+}
+
 const data = workerData as LaneData;
 const control = viewControl(data.control);
 const factory = kernelsFor(data.kernels, data.module);
 const kernels = data.memories.map(memory => factory(memory));
 
 let seen = Atomics.load(control.words, GENERATION);
-parentPort?.postMessage('ready');
+parentPort?.postMessage({ thread: osThreadId() } satisfies LaneReady);
 
 while (Atomics.load(control.words, STOP) === 0) {
   seen = waitWhile(control.words, GENERATION, seen, PARKED);

@@ -2,6 +2,7 @@
 
 import { Worker } from 'node:worker_threads';
 import { InternalError } from '../common/errors.ts';
+import { threadLives } from '../common/os-thread.ts';
 import { workerUrl } from '../common/worker-url.ts';
 import type { Kernels } from '../kernels/kernels.ts';
 import type { SelectedKernels } from '../kernels/select.ts';
@@ -29,7 +30,7 @@ import {
 } from './control.ts';
 import { execute, type OpCode } from './execute.ts';
 import { workOnJob } from './job.ts';
-import type { LaneData } from './lane.ts';
+import type { LaneData, LaneReady } from './lane.ts';
 
 /** Multiply-adds of a chunk worth handing out: about 5 µs, well above what meeting at the end of a job costs. */
 const MIN_CHUNK_COST = 262144;
@@ -47,6 +48,8 @@ export class Lanes {
   readonly control: Control;
   readonly #buffer = createControl();
   readonly #workers: Worker[] = [];
+  /** The system's thread id of each lane but the engine's own. */
+  readonly #threads: number[] = [];
   #commands = 0;
   #chunks = 0;
 
@@ -64,7 +67,10 @@ export class Lanes {
       const worker = new Worker(workerUrl('lane', import.meta.url), { workerData, resourceLimits: LANE_LIMITS });
       ready.push(
         new Promise((resolve, reject) => {
-          worker.once('message', () => resolve());
+          worker.once('message', (ready: LaneReady) => {
+            this.#threads[lane] = ready.thread;
+            resolve();
+          });
           worker.once('error', reject);
         }),
       );
@@ -138,8 +144,14 @@ export class Lanes {
   #meet(): void {
     const { words } = this.control;
     let arrived = Atomics.load(words, ARRIVED);
-    while (arrived < this.count - 1) arrived = waitWhile(words, ARRIVED, arrived, ENGINE_PARKED);
+    while (arrived < this.count - 1) arrived = waitWhile(words, ARRIVED, arrived, ENGINE_PARKED, this.#check);
     const failed = Atomics.load(words, FAILED);
     if (failed !== 0) throw new InternalError('LANE_FAILED', `compute lane ${failed} failed; see the message above`);
   }
+
+  /** A lane that has died (out of memory, say) never arrives. */
+  readonly #check = (): void => {
+    const lane = this.#threads.findIndex(thread => thread !== undefined && !threadLives(thread));
+    if (lane > 0) throw new InternalError('LANE_DIED', `compute lane ${lane} ended`, { details: { lane } });
+  };
 }

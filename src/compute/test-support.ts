@@ -13,7 +13,7 @@ export interface Built<T> {
 export async function withCompute<T, R>(
   options: { lanes: number; exact?: boolean; pages?: number },
   make: (compute: Compute) => T,
-  use: (built: Built<T>) => R,
+  use: (built: Built<T>) => R | Promise<R>,
 ): Promise<R> {
   const arenas = new Arenas((options.pages ?? 64) * WASM_PAGE);
   const compute = new Compute(arenas, { lanes: options.lanes, exact: options.exact ?? false, scratchFloats: 512 });
@@ -21,7 +21,7 @@ export async function withCompute<T, R>(
   arenas.commit();
   await compute.start(selectKernels('auto'));
   try {
-    return use({ compute, made });
+    return await use({ compute, made });
   } finally {
     await compute.close();
   }

@@ -3,9 +3,9 @@
  * and closing are asynchronous; everything between is synchronous and belongs to one thread.
  */
 
-import { existsSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import { InternalError, StorageError } from '../common/errors.ts';
+import { threadLives } from '../common/os-thread.ts';
 import { workerUrl } from '../common/worker-url.ts';
 import type { FileIdentity } from '../formats/checkpoint-types.ts';
 import type { FaultPlan } from './faults.ts';
@@ -251,7 +251,7 @@ export class ReadPool {
       this.#uncheckedMs = 0;
       for (let i = 0; i < this.#threads.length; i++) {
         const { alive, thread } = this.#threads[i];
-        if (alive && thread > 0 && !existsSync(`/proc/self/task/${thread}`)) this.#readerGone(i);
+        if (alive && !threadLives(thread)) this.#readerGone(i);
       }
     }
     if (this.#stalledMs >= this.#stuckMs && this.#queue.doneCount() === this.#seenDone) {

@@ -1,7 +1,8 @@
 /** Entry of a reader thread: takes requests until the queue closes. It blocks on purpose and has no event loop to speak of. */
 
-import { readlinkSync, readSync } from 'node:fs';
+import { readSync } from 'node:fs';
 import { parentPort, workerData } from 'node:worker_threads';
+import { osThreadId } from '../common/os-thread.ts';
 import type { PACKERS } from '../quant/pack.ts';
 import { type FaultPlan, withFaults } from './faults.ts';
 import { RecordLoader } from './record-loader.ts';
@@ -45,7 +46,7 @@ const loader = new RecordLoader({
   onProgress: () => queue.noteProgress(),
 });
 
-parentPort!.postMessage({ thread: threadId() } satisfies ReaderReady);
+parentPort!.postMessage({ thread: osThreadId() } satisfies ReaderReady);
 while (!queue.closing) {
   const seen = queue.workCount();
   const ticket = queue.take(data.reader);
@@ -63,13 +64,5 @@ function serve(ticket: number): void {
     const text = error instanceof Error ? error.message : String(error);
     queue.fail(ticket, { code: 'READER_DIED', file: -1, offset: 0, expected: 0, got: 0, text });
     throw error;
-  }
-}
-
-function threadId(): number {
-  try {
-    return Number(readlinkSync('/proc/thread-self').split('/').at(-1));
-  } catch {
-    return 0;
   }
 }
