@@ -1,6 +1,6 @@
 /** A measurement that depends on the disk stands between two readings of the disk, and counts only when they agree. */
 
-import type { ModelFiles } from '../src/engine/runtime.ts';
+import type { ModelFiles } from '../src/engine/model-files.ts';
 import { measureRecords } from '../src/storage/iobench.ts';
 
 /** Readings before and after may differ by this share of the larger one. */

@@ -5,7 +5,8 @@
  */
 
 import { formatBytes, GIB } from '../src/common/units.ts';
-import { type ModelFiles, Runtime, readModel } from '../src/engine/runtime.ts';
+import { type ModelFiles, readModel } from '../src/engine/model-files.ts';
+import { Runtime } from '../src/engine/runtime.ts';
 import { Session } from '../src/engine/session.ts';
 import { countersSince } from '../src/experts/counters.ts';
 import { bracket, diskCeiling, median } from './bracket.ts';

@@ -4,7 +4,8 @@
  */
 
 import { formatBytes, GIB } from '../src/common/units.ts';
-import { Runtime, readModel } from '../src/engine/runtime.ts';
+import { readModel } from '../src/engine/model-files.ts';
+import { Runtime } from '../src/engine/runtime.ts';
 import { score } from '../src/engine/score.ts';
 import { Session } from '../src/engine/session.ts';
 import { countersSince } from '../src/experts/counters.ts';

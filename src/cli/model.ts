@@ -39,6 +39,5 @@ export async function openModel(flags: EngineFlags, quiet: boolean): Promise<Eng
     if (!quiet) progress.update(`${phase}:`, doneBytes, totalBytes, byteAmount);
   }).finally(() => progress.clear());
   for (const line of engine.info.notes) note(line, quiet);
-  if (engine.info.kernelNote) note(engine.info.kernelNote, quiet);
   return engine;
 }

@@ -50,7 +50,7 @@ export function buildProgram(done: (exitCode: number) => void): Command {
 
   addEngineFlags(program.command('info').description('describe the model, the machine and what goes where'))
     .option(...JSON_FLAG)
-    .action(async flags => done(await (await import('./commands/info.ts')).info(flags)));
+    .action(async flags => done(await (await import('./commands/info.ts')).modelInfo(flags)));
 
   const evaluate = program.command('eval').description('compare with references, measure perplexity');
   const oracle = evaluate.command('oracle').description('compare with a reference pack, layer by layer');

@@ -57,6 +57,7 @@ const INFO: EngineInfo = {
   layers: 6,
   hiddenSize: 256,
   experts: 32,
+  totalExperts: 192,
   topK: 4,
   vocabSize: 4096,
   maxContext: 1024,

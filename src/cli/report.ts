@@ -93,8 +93,10 @@ export function modelTitle(info: EngineInfo): string {
 /** The first lines of a chat. */
 export function banner(version: string, info: EngineInfo): string[] {
   const { plan } = info;
-  const experts = info.layers * info.experts;
-  const kept = plan.expertSlots >= experts ? `all ${experts} experts` : `${plan.expertSlots} of ${experts} experts`;
+  const kept =
+    plan.expertSlots >= info.totalExperts
+      ? `all ${info.totalExperts} experts`
+      : `${plan.expertSlots} of ${info.totalExperts} experts`;
   return [
     `colibri ${version}: ${modelTitle(info)}, ${formatBytes(info.bytesOnDisk)} on disk`,
     `memory: weights ${formatBytes(plan.resident)}, context ${formatBytes(plan.kv)} (${info.context} tokens), ` +
@@ -165,7 +167,6 @@ export function infoText(version: string, info: EngineInfo): string {
   const { plan } = info;
   const host = machine();
   const encodings = Object.entries(info.encodings).map(([name, bytes]) => `${name} ${formatBytes(bytes)}`);
-  const experts = info.layers * info.experts;
   return table([
     ['colibri', version],
     ['model', info.directory],
@@ -192,7 +193,8 @@ export function infoText(version: string, info: EngineInfo): string {
       'in memory',
       `${formatBytes(plan.total)}: weights ${formatBytes(plan.resident)}, context ${formatBytes(plan.kv)}, scratch ${formatBytes(plan.scratch)}, runtime ${formatBytes(plan.overhead)}, experts ${formatBytes(plan.slots)}`,
     ],
-    ['experts', `${plan.expertSlots} of ${experts} in memory at ${formatBytes(plan.slotBytes)} each`],
+    ['experts', `${plan.expertSlots} of ${info.totalExperts} in memory at ${formatBytes(plan.slotBytes)} each`],
+    ...info.notes.map(note => ['note', note]),
   ]);
 }
 

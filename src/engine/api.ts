@@ -134,7 +134,9 @@ export interface EngineInfo {
   family: string;
   layers: number;
   hiddenSize: number;
+  /** Routed experts per layer, and over all layers. */
   experts: number;
+  totalExperts: number;
   topK: number;
   vocabSize: number;
   maxContext: number;

@@ -5,7 +5,8 @@ import { errorToWire } from '../common/errors.ts';
 import { type FaultPlan, parseFaultPlan } from '../storage/faults.ts';
 import type { EngineOptions, ScoreRequest } from './api.ts';
 import { generate, type IdRequest, type TokenizerFacts } from './generate.ts';
-import { Runtime, readModel } from './runtime.ts';
+import { readModel } from './model-files.ts';
+import { Runtime } from './runtime.ts';
 import { score } from './score.ts';
 import { Session } from './session.ts';
 

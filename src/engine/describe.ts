@@ -1,0 +1,70 @@
+/** What an engine tells about itself, and the same for a model that is only looked at. */
+
+import { selectKernels } from '../kernels/select.ts';
+import { encodingTable } from '../quant/resolve.ts';
+import { closeFiles, openFiles } from '../storage/open-files.ts';
+import type { EngineInfo, EngineOptions } from './api.ts';
+import { type ModelFiles, readModel } from './model-files.ts';
+import { type BuiltModel, planModel, type Settings, settle } from './model-plan.ts';
+import type { Planned } from './plan.ts';
+import { unsupportedGenerationSettings } from './sampling-options.ts';
+
+/** What opening would decide, from headers alone: no weights are read, no threads started. */
+export function inspectModel(options: EngineOptions): EngineInfo {
+  const files = readModel(options.model);
+  const settings = settle(options, files.shape);
+  const planned = planModel(files, options, settings);
+  const { name, note } = selectKernels(options.kernels ?? 'auto');
+  const paths = files.checkpoint.files.map(file => file.path);
+  const opened = openFiles(paths, 'auto');
+  closeFiles(opened.descriptors);
+  const chosen = { kernels: name, kernelNote: note, directIo: opened.direct, ioNote: opened.note };
+  return describe(files, options, settings, planned, chosen);
+}
+
+export interface Chosen {
+  readonly kernels: EngineInfo['kernels'];
+  readonly kernelNote: string | null;
+  readonly directIo: boolean;
+  readonly ioNote: string | null;
+}
+
+export function describe(
+  files: ModelFiles,
+  options: EngineOptions,
+  settings: Settings,
+  planned: Planned<BuiltModel>,
+  chosen: Chosen,
+): EngineInfo {
+  const { checkpoint, family, shape, records } = files;
+  const notes = [...planned.notes, chosen.kernelNote, chosen.ioNote].filter(note => note !== null);
+  const unused = unsupportedGenerationSettings(checkpoint.generationConfig);
+  if (unused.length > 0) notes.push(`generation_config.json: ${unused.join(', ')} is not supported and has no effect`);
+  if (records.unknown.length > 0) {
+    const [first] = records.unknown;
+    notes.push(`${records.unknown.length} tensors that ${family.modelType} does not use are ignored, such as ${first}`);
+  }
+  return {
+    directory: checkpoint.directory,
+    family: family.modelType,
+    layers: shape.layers,
+    hiddenSize: shape.hiddenSize,
+    experts: shape.experts,
+    totalExperts: shape.moeLayers.length * shape.experts,
+    topK: shape.topK,
+    vocabSize: shape.vocabSize,
+    maxContext: shape.maxContext,
+    context: settings.context,
+    parameters: shape.parameters,
+    bytesOnDisk: checkpoint.bytesOnDisk,
+    encodings: encodingTable(records.records),
+    kernels: chosen.kernels,
+    kernelNote: chosen.kernelNote,
+    activations: options.activations ?? 'int8',
+    threads: settings.lanes,
+    readers: settings.readers,
+    directIo: chosen.directIo,
+    plan: planned.summary,
+    notes,
+  };
+}

@@ -1,0 +1,50 @@
+/** A model directory as the engine sees it: headers read, nothing decided or allocated. */
+
+import { ConfigError } from '../common/errors.ts';
+import { MAX_ARENA_BYTES } from '../compute/arenas.ts';
+import { openCheckpoint } from '../formats/checkpoint.ts';
+import type { Checkpoint } from '../formats/checkpoint-types.ts';
+import { eosField } from '../models/config.ts';
+import type { Family, ModelShape, TensorTable } from '../models/family.ts';
+import { type ModelRecords, resolveRecords } from '../models/records.ts';
+import { familyOf } from '../models/registry.ts';
+import { RecordTable } from '../storage/record-table.ts';
+
+/** What a model directory is, before anything is decided or allocated. */
+export interface ModelFiles {
+  readonly checkpoint: Checkpoint;
+  readonly family: Family;
+  readonly config: unknown;
+  readonly shape: ModelShape;
+  readonly tensors: TensorTable;
+  readonly records: ModelRecords;
+  readonly table: RecordTable;
+  /** Stop ids of generation_config.json. */
+  readonly generationEosIds: readonly number[];
+}
+
+export function readModel(directory: string, arenaBytes: number = MAX_ARENA_BYTES): ModelFiles {
+  const checkpoint = openCheckpoint(directory);
+  const family = familyOf(checkpoint.config);
+  const config = family.parseConfig(checkpoint.config);
+  const shape = family.shape(config);
+  const tensors = family.tensors(config);
+  // a quarter: large matrices then pack well into arenas
+  const records = resolveRecords(checkpoint, tensors, shape, Math.floor(arenaBytes / 4));
+  const table = RecordTable.build(records.records, checkpoint.files);
+  const generationEosIds = readGenerationEos(checkpoint);
+  return { checkpoint, family, config, shape, tensors, records, table, generationEosIds };
+}
+
+function readGenerationEos({ generationConfig, directory }: Checkpoint): readonly number[] {
+  const parsed = eosField.safeParse(generationConfig?.eos_token_id);
+  if (parsed.success) return parsed.data;
+  throw new ConfigError(
+    'BAD_CONFIG',
+    `${directory}/generation_config.json: eos_token_id is not an id or a list of ids`,
+    {
+      hint: 'correct or remove the field',
+      details: { path: 'eos_token_id' },
+    },
+  );
+}

@@ -1,0 +1,128 @@
+/** From a model and the user's wishes to a plan: settings with defaults, and everything reserved but not yet allocated. */
+
+import { statSync } from 'node:fs';
+import { join } from 'node:path';
+import { RequestError } from '../common/errors.ts';
+import { Arenas, MAX_ARENA_BYTES } from '../compute/arenas.ts';
+import { Compute } from '../compute/compute.ts';
+import { ExpertStore } from '../experts/store.ts';
+import { Batch } from '../layers/batch.ts';
+import { KvCache } from '../layers/kv-cache.ts';
+import type { Model, ModelShape } from '../models/family.ts';
+import type { EngineOptions } from './api.ts';
+import { automaticBudget, memoryFacts, physicalCores } from './machine.ts';
+import type { ModelFiles } from './model-files.ts';
+import { affordableLanes, overheadBytes, stripsTypes } from './overhead.ts';
+import { makePlan, type Planned } from './plan.ts';
+import { Weights } from './weights.ts';
+
+const DEFAULT_CONTEXT = 4096;
+const DEFAULT_READERS = 4;
+/** More lanes than this only wait for memory on any machine measured so far. */
+const MAX_THREADS = 256;
+
+export interface BuiltModel {
+  readonly arenas: Arenas;
+  readonly compute: Compute;
+  readonly store: ExpertStore;
+  readonly weights: Weights;
+  readonly model: Model;
+  readonly batch: Batch;
+  readonly cache: KvCache;
+  readonly staging: { arena: number; offset: number; bytesPerReader: number } | null;
+}
+
+/** Settings with every default filled in. */
+export interface Settings {
+  readonly budget: { readonly bytes: number; readonly source: string };
+  readonly context: number;
+  readonly lanes: number;
+  readonly readers: number;
+  readonly exact: boolean;
+  readonly arenaBytes: number;
+}
+
+/** Fills in defaults. Throws RequestError for a context or a number of threads that cannot be. */
+export function settle(options: EngineOptions, shape: ModelShape, arenaBytes = MAX_ARENA_BYTES): Settings {
+  const context = options.context ?? Math.min(shape.maxContext, DEFAULT_CONTEXT);
+  if (!Number.isInteger(context) || context < 1 || context > shape.maxContext) {
+    throw new RequestError('BAD_CONTEXT', `a context of ${context} tokens; this model takes 1 to ${shape.maxContext}`, {
+      hint: `use --ctx ${shape.maxContext} or less`,
+      details: { context, maxContext: shape.maxContext },
+    });
+  }
+  const ram = options.ram ?? 'auto';
+  const budget = ram === 'auto' ? automaticBudget(memoryFacts()) : { bytes: ram, source: 'given with --ram' };
+  const lanes = options.threads ?? affordableLanes(physicalCores(), budget.bytes);
+  if (!Number.isInteger(lanes) || lanes < 1 || lanes > MAX_THREADS) {
+    throw new RequestError('BAD_THREADS', `${lanes} threads; possible are 1 to ${MAX_THREADS}`, { details: { lanes } });
+  }
+  return {
+    budget,
+    context,
+    lanes,
+    readers: options.readers ?? DEFAULT_READERS,
+    exact: options.activations === 'exact',
+    arenaBytes,
+  };
+}
+
+/** Plans without allocating anything. Throws PlanError when the budget cannot hold the model. */
+export function planModel(files: ModelFiles, options: EngineOptions, settings: Settings): Planned<BuiltModel> {
+  const { shape, records, table, checkpoint } = files;
+  const firsts = records.firstExpert.filter(first => first >= 0);
+  let slotBytes = 0;
+  for (const first of firsts) {
+    for (let e = 0; e < shape.experts; e++) slotBytes = Math.max(slotBytes, table.placedBytes(first + e));
+  }
+  const overhead = overheadBytes({
+    lanes: settings.lanes,
+    readers: settings.readers,
+    tokenizerBytes: statSync(join(checkpoint.directory, 'tokenizer.json'), { throwIfNoEntry: false })?.size ?? 0,
+    tensors: checkpoint.tensors.size,
+    records: checkpoint.container?.experts.size ?? 0,
+    context: settings.context,
+    vocabSize: shape.vocabSize,
+    strips: stripsTypes(),
+  });
+  return makePlan(
+    {
+      budgetBytes: settings.budget.bytes,
+      budgetSource: settings.budget.source,
+      overhead,
+      slotBytes,
+      minSlots: shape.topK,
+      maxSlots: firsts.length * shape.experts,
+      expertSlots: options.expertSlots,
+      chunk: options.chunk,
+      context: settings.context,
+    },
+    chunk => buildModel(files, settings, chunk),
+  );
+}
+
+/** Reserves everything but the slots, in an order that keeps what must be in arena 0 ahead of what may fill it. */
+function buildModel(files: ModelFiles, settings: Settings, maxRows: number): BuiltModel {
+  const { shape, family, config, records, table } = files;
+  const { context, lanes, readers, exact } = settings;
+  const arenas = new Arenas(settings.arenaBytes);
+  const widest = Math.max(shape.hiddenSize, shape.expertWidth, shape.heads * shape.headDim);
+  const compute = new Compute(arenas, { lanes, exact, scratchFloats: Math.max(context, widest) });
+  const batch = new Batch(arenas, maxRows);
+  const vectors = files.tensors.dense.filter(tensor => tensor.role === 'norm').map(tensor => tensor.name);
+  const weights = new Weights(arenas, records, table, vectors);
+  const store = new ExpertStore({
+    experts: shape.experts,
+    firstRecord: records.firstExpert,
+    records: records.records,
+  });
+  const staging =
+    table.stagingBytes === 0
+      ? null
+      : { ...arenas.place(table.stagingBytes * readers, 'scratch'), bytesPerReader: table.stagingBytes };
+  const columns = shape.kvHeads * shape.headDim;
+  const cache = new KvCache(arenas, { layers: shape.layers, columns, context, maxRows });
+  const model = family.build(config, { compute, weights, experts: store, maxRows, context });
+  cache.placeBlocks();
+  return { arenas, compute, store, weights, model, batch, cache, staging };
+}
