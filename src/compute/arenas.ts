@@ -29,13 +29,22 @@ export interface Tensor {
   readonly at: number[];
 }
 
+/** Typed arrays over a tensor, per arena; made once, because a new one for every token is work for the collector. */
+interface Views {
+  readonly floats: Float32Array[];
+  readonly ints: Int32Array[];
+}
+
 export class Arenas {
   readonly capacityBytes: number;
   readonly memories: WebAssembly.Memory[] = [];
+  /** All of each arena as 32-bit words: index = address / 4. */
+  readonly words: Int32Array[] = [];
   readonly bytesByPurpose: Record<Purpose, number> = { resident: 0, kv: 0, scratch: 0, slots: 0 };
   readonly #used: number[] = [];
   readonly #replicated: { tensor: Tensor; bytes: number }[] = [];
   readonly #initialisers: (() => void)[] = [];
+  readonly #views = new WeakMap<Tensor, Views>();
 
   /** `capacityBytes` is smaller than the maximum only in tests, to force several arenas. */
   constructor(capacityBytes: number = MAX_ARENA_BYTES) {
@@ -92,17 +101,38 @@ export class Arenas {
   commit(): void {
     for (const used of this.#used) {
       const pages = Math.ceil(used / WASM_PAGE);
-      this.memories.push(new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true }));
+      const memory = new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
+      this.memories.push(memory);
+      this.words.push(new Int32Array(memory.buffer));
     }
     for (const initialise of this.#initialisers) initialise();
   }
 
+  /** The elements of a tensor in one arena; the same view at every call. */
   floats(tensor: Tensor, arena = 0): Float32Array {
-    return new Float32Array(this.memories[arena].buffer, tensor.at[arena], tensor.rows * tensor.columns);
+    return (this.#viewsOf(tensor).floats[arena] ??= new Float32Array(
+      this.memories[arena].buffer,
+      tensor.at[arena],
+      tensor.rows * tensor.columns,
+    ));
   }
 
+  /** As `floats`, for tensors of int32. */
   ints(tensor: Tensor, arena = 0): Int32Array {
-    return new Int32Array(this.memories[arena].buffer, tensor.at[arena], tensor.rows * tensor.columns);
+    return (this.#viewsOf(tensor).ints[arena] ??= new Int32Array(
+      this.memories[arena].buffer,
+      tensor.at[arena],
+      tensor.rows * tensor.columns,
+    ));
+  }
+
+  #viewsOf(tensor: Tensor): Views {
+    let views = this.#views.get(tensor);
+    if (!views) {
+      views = { floats: [], ints: [] };
+      this.#views.set(tensor, views);
+    }
+    return views;
   }
 
   #open(): number {

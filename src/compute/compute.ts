@@ -263,17 +263,15 @@ export class Compute {
   /** y[i] = row ids[i] of w as float32. Serial: it only copies. */
   embed(w: Matrix, ids: ArrayLike<number>, y: Tensor): void {
     for (let i = 0; i < ids.length; i++) {
-      const piece = w.pieces.find(p => ids[i] >= p.firstRow && ids[i] < p.firstRow + p.rows);
-      if (!piece)
-        throw new InternalError('BAD_TOKEN_ID', `token id ${ids[i]} is outside the embedding of ${w.rows} rows`);
-      const memory = this.arenas.memories[piece.arena];
-      const staging = this.#scratch.at[piece.arena];
-      new Int32Array(memory.buffer, staging, 1)[0] = ids[i] - piece.firstRow;
-      const row = piece.arena === 0 ? y.at[0] + i * w.columns * 4 : staging + 64;
-      this.lanes.kernels[piece.arena].embed(w.layoutId, piece.offset, w.columns, staging, row, 0, 1);
-      if (piece.arena !== 0) {
-        const from = new Float32Array(memory.buffer, row, w.columns);
-        new Float32Array(this.arenas.memories[0].buffer, y.at[0] + i * w.columns * 4, w.columns).set(from);
+      const { arena, offset, firstRow } = pieceOfRow(w, ids[i]);
+      const staging = this.#scratch.at[arena];
+      this.arenas.words[arena][staging / 4] = ids[i] - firstRow;
+      const home = y.at[0] + i * w.columns * 4;
+      const row = arena === 0 ? home : staging + 64;
+      this.lanes.kernels[arena].embed(w.layoutId, offset, w.columns, staging, row, 0, 1);
+      if (arena !== 0) {
+        const from = this.arenas.words[arena].subarray(row / 4, row / 4 + w.columns);
+        this.arenas.words[0].set(from, home / 4);
       }
     }
   }
@@ -299,23 +297,39 @@ export class Compute {
 
   /** Runs the gathered commands on all lanes and returns when all are done. */
   run(): void {
-    this.lanes.run();
-    if (this.#copyBacks.length > 0) this.#finishCopies();
+    try {
+      this.lanes.run();
+      if (this.#copyBacks.length > 0) this.#finishCopies();
+    } finally {
+      this.#copyBacks.length = 0;
+    }
   }
 
   #command(op: OpCode, arena: number, items: number, cost: number): number {
     return this.lanes.command(op, arena, items, cost);
   }
 
-  #args(position: number, ...values: number[]): void {
+  /** Always writes twelve words: a rest parameter would allocate for every command. */
+  #args(p: number, a: number, b = 0, c = 0, d = 0, e = 0, f = 0, g = 0, h = 0, i = 0, j = 0, k = 0, l = 0): void {
     const { unsigned } = this.lanes.control;
-    for (let i = 0; i < values.length; i++) unsigned[position + i] = values[i];
+    unsigned[p] = a;
+    unsigned[p + 1] = b;
+    unsigned[p + 2] = c;
+    unsigned[p + 3] = d;
+    unsigned[p + 4] = e;
+    unsigned[p + 5] = f;
+    unsigned[p + 6] = g;
+    unsigned[p + 7] = h;
+    unsigned[p + 8] = i;
+    unsigned[p + 9] = j;
+    unsigned[p + 10] = k;
+    unsigned[p + 11] = l;
   }
 
   #copyRows(tensor: Tensor, arena: number, n: number): void {
-    const floats = n * tensor.columns;
-    const from = new Int32Array(this.arenas.memories[0].buffer, tensor.at[0], floats);
-    new Int32Array(this.arenas.memories[arena].buffer, tensor.at[arena], floats).set(from);
+    const { words } = this.arenas;
+    const from = tensor.at[0] / 4;
+    words[arena].set(words[0].subarray(from, from + n * tensor.columns), tensor.at[arena] / 4);
   }
 
   #finishCopies(): void {
@@ -327,6 +341,10 @@ export class Compute {
         target.set(source.subarray(at, at + rows), at);
       }
     }
-    this.#copyBacks.length = 0;
   }
+}
+
+function pieceOfRow(w: Matrix, row: number): Matrix['pieces'][number] {
+  for (const piece of w.pieces) if (row >= piece.firstRow && row < piece.firstRow + piece.rows) return piece;
+  throw new InternalError('BAD_TOKEN_ID', `token id ${row} is outside the embedding of ${w.rows} rows`);
 }

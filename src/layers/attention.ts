@@ -1,7 +1,7 @@
 /** Grouped-query attention over a float32 KV cache, with the optional parts that families differ in. */
 
 import type { Tensor } from '../compute/arenas.ts';
-import type { Compute, Input } from '../compute/compute.ts';
+import type { Compute, HeadShape, Input } from '../compute/compute.ts';
 import type { Matrix } from '../compute/matrix.ts';
 import type { Batch } from './batch.ts';
 import { requireFinite } from './finite.ts';
@@ -37,8 +37,8 @@ export class AttentionWorkspace {
   readonly projected: Tensor; // [rows, hidden]
 
   constructor(compute: Compute, shape: AttentionShape, rows: number) {
-    const replicated = { replicated: true };
     const { arenas } = compute;
+    const replicated = { replicated: true };
     this.input = compute.input(rows, shape.hiddenSize);
     this.q = arenas.tensor(rows, shape.heads * shape.headDim, replicated);
     this.k = arenas.tensor(rows, shape.kvHeads * shape.headDim, replicated);
@@ -51,6 +51,7 @@ export class AttentionWorkspace {
 export class Attention {
   readonly #compute: Compute;
   readonly #shape: AttentionShape;
+  readonly #heads: HeadShape;
   readonly #weights: AttentionWeights;
   readonly #work: AttentionWorkspace;
   readonly #rope: Tensor;
@@ -67,6 +68,7 @@ export class Attention {
     this.#compute = compute;
     this.#layer = layer;
     this.#shape = shape;
+    this.#heads = { ...shape, scale: 1 / Math.sqrt(shape.headDim) };
     this.#weights = weights;
     this.#work = work;
     this.#rope = rope;
@@ -91,7 +93,7 @@ export class Attention {
     compute.run();
     if (clip !== null) {
       // a clamp would make an infinity an ordinary number
-      requireFinite(compute, v, n, `the attention of layer ${this.#layer}`, { layer: this.#layer });
+      requireFinite(compute, v, n, 'attention', this.#layer);
       for (const tensor of [q, k, v]) compute.clamp(tensor, clip, n);
       compute.run();
     }
@@ -99,9 +101,8 @@ export class Attention {
     compute.rope(k, kvHeads, headDim, headDim, this.#rope, batch.positions, n);
     compute.run();
 
-    const { arenas } = compute;
-    batch.cache.write(this.#layer, arenas.floats(k), arenas.floats(v), batch.firstPosition, n);
-    compute.attention(q, output.x, batch, this.#layer, { heads, kvHeads, headDim, scale: 1 / Math.sqrt(headDim) });
+    batch.cache.write(this.#layer, k, v, batch.firstPosition, n);
+    compute.attention(q, output.x, batch, this.#layer, this.#heads);
     compute.run();
 
     compute.quantise(output, n);
@@ -109,6 +110,6 @@ export class Attention {
     compute.run();
     compute.add(x, projected, n);
     compute.run();
-    requireFinite(compute, x, n, `the attention of layer ${this.#layer}`, { layer: this.#layer });
+    requireFinite(compute, x, n, 'attention', this.#layer);
   }
 }

@@ -9,5 +9,5 @@ import { requireFinite } from './finite.ts';
 /** x rows = embedding rows of the batch's tokens, as float32. */
 export function embedTokens(compute: Compute, embedding: Matrix, batch: Batch, x: Tensor): void {
   compute.embed(embedding, batch.ids, x);
-  requireFinite(compute, x, batch.rows, 'the embedding of the input', {});
+  requireFinite(compute, x, batch.rows, 'embedding of the input', null);
 }

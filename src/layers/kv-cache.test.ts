@@ -12,10 +12,12 @@ function makeCache() {
   // two pages: each layer's blocks go to an arena of their own
   const arenas = new Arenas(2 * WASM_PAGE);
   const cache = new KvCache(arenas, { layers: LAYERS, columns: COLUMNS, context: CONTEXT, maxRows: 8 });
+  const keys = arenas.tensor(CONTEXT, COLUMNS);
+  const values = arenas.tensor(CONTEXT, COLUMNS);
   arenas.place(arenas.roomIn(0) - 4 * 4096, 'resident');
   cache.placeBlocks();
   arenas.commit();
-  return { arenas, cache };
+  return { arenas, cache, keys, values };
 }
 
 /** What an attention kernel reads: the row's table, the block of a position, the key or value row in it. */
@@ -32,21 +34,24 @@ const keyRow = (layer: number, position: number) =>
   Array.from({ length: COLUMNS }, (_, c) => layer * 1e5 + position * 10 + c);
 const valueRow = (layer: number, position: number) => keyRow(layer, position).map(x => -x - 1);
 
-function write(cache: KvCache, layer: number, first: number, n: number): void {
-  const rows = (of: typeof keyRow) =>
-    Float32Array.from(Array.from({ length: n }, (_, i) => of(layer, first + i)).flat());
-  cache.write(layer, rows(keyRow), rows(valueRow), first, n);
+function write(made: ReturnType<typeof makeCache>, layer: number, first: number, n: number): void {
+  const { arenas, cache, keys, values } = made;
+  const rows = (of: typeof keyRow) => Array.from({ length: n }, (_, i) => of(layer, first + i)).flat();
+  arenas.floats(keys).set(rows(keyRow));
+  arenas.floats(values).set(rows(valueRow));
+  cache.write(layer, keys, values, first, n);
 }
 
 test('rows are found again however they were written: alone, in chunks, over block boundaries', () => {
   const chunks = fc.array(fc.integer({ min: 1, max: 70 }), { minLength: 1, maxLength: 40 });
   fc.assert(
     fc.property(chunks, sizes => {
-      const { arenas, cache } = makeCache();
+      const made = makeCache();
+      const { arenas, cache } = made;
       let length = 0;
       for (const size of sizes) {
         const n = Math.min(size, CONTEXT - length);
-        for (let layer = 0; layer < LAYERS; layer++) write(cache, layer, length, n);
+        for (let layer = 0; layer < LAYERS; layer++) write(made, layer, length, n);
         length += n;
       }
       for (let position = 0; position < length; position++) {
@@ -61,9 +66,10 @@ test('rows are found again however they were written: alone, in chunks, over blo
 });
 
 test.each([63, 64, 65])('a chunk that ends at position %i continues there', end => {
-  const { arenas, cache } = makeCache();
-  write(cache, 1, 0, end);
-  write(cache, 1, end, 2);
+  const made = makeCache();
+  const { arenas, cache } = made;
+  write(made, 1, 0, end);
+  write(made, 1, end, 2);
   for (let position = end - 2; position < end + 2; position++) {
     expect(read(arenas, cache, 1, position, 'key')).toEqual(keyRow(1, position));
     expect(read(arenas, cache, 1, position, 'value')).toEqual(valueRow(1, position));
@@ -71,9 +77,10 @@ test.each([63, 64, 65])('a chunk that ends at position %i continues there', end 
 });
 
 test('the last position of the context has a place, and layers do not touch each other', () => {
-  const { arenas, cache } = makeCache();
+  const made = makeCache();
+  const { arenas, cache } = made;
   expect(new Set([cache.arenaOf(0), cache.arenaOf(1)]).size).toBe(2);
-  write(cache, 0, CONTEXT - 1, 1);
+  write(made, 0, CONTEXT - 1, 1);
   expect(read(arenas, cache, 0, CONTEXT - 1, 'value')).toEqual(valueRow(0, CONTEXT - 1));
   expect(read(arenas, cache, 1, CONTEXT - 1, 'key')).toEqual([0, 0, 0, 0, 0, 0]);
   expect(cache.bytes).toBe(LAYERS * 3 * KV_BLOCK * COLUMNS * 2 * 4);

@@ -6,6 +6,8 @@
 import type { Arenas, Place, Tensor } from '../compute/arenas.ts';
 import { KV_BLOCK } from '../kernels/kernels.ts';
 
+const MAX_COPIED_BY_HAND = 2048;
+
 export class KvCache {
   readonly #arenas: Arenas;
   readonly #columns: number;
@@ -54,23 +56,27 @@ export class KvCache {
   }
 
   /** Copies n rows of keys and values [n, columns] from arena 0 to positions first..first+n-1 of a layer. */
-  write(layer: number, keys: Float32Array, values: Float32Array, first: number, n: number): void {
+  write(layer: number, keys: Tensor, values: Tensor, first: number, n: number): void {
     const { arena, offset } = this.#layers[layer];
-    const buffer = this.#arenas.memories[arena].buffer;
     const columns = this.#columns;
     for (let done = 0; done < n; ) {
       const position = first + done;
       const inBlock = position % KV_BLOCK;
       const rows = Math.min(n - done, KV_BLOCK - inBlock);
-      const block = new Float32Array(
-        buffer,
-        offset + Math.floor(position / KV_BLOCK) * this.#blockBytes,
-        this.#blockBytes / 4,
-      );
-      block.set(keys.subarray(done * columns, (done + rows) * columns), inBlock * columns);
-      block.set(values.subarray(done * columns, (done + rows) * columns), (KV_BLOCK + inBlock) * columns);
+      const block = (offset + Math.floor(position / KV_BLOCK) * this.#blockBytes) / 4;
+      this.#copy(keys.at[0] / 4 + done * columns, arena, block + inBlock * columns, rows * columns);
+      this.#copy(values.at[0] / 4 + done * columns, arena, block + (KV_BLOCK + inBlock) * columns, rows * columns);
       done += rows;
     }
+  }
+
+  /** `count` words of arena 0 to another place. One row is copied by hand: a view for it would cost more. */
+  #copy(from: number, arena: number, to: number, count: number): void {
+    const { words } = this.#arenas;
+    const source = words[0];
+    const target = words[arena];
+    if (count > MAX_COPIED_BY_HAND) target.set(source.subarray(from, from + count), to);
+    else for (let i = 0; i < count; i++) target[to + i] = source[from + i];
   }
 
   /** Forgets everything after the first n tokens. */

@@ -43,7 +43,7 @@ export class SoftmaxRouter {
     const compute = this.#compute;
     compute.linear(this.#gate, input, this.#scores, n);
     compute.run();
-    requireFinite(compute, this.#scores, n, `the router of layer ${this.#layer}`, { layer: this.#layer });
+    requireFinite(compute, this.#scores, n, 'router', this.#layer);
     compute.softmax(this.#scores, n);
     compute.run();
     compute.topK(this.#scores, this.#topK, this.routing.ids, this.routing.weights, this.#normalise, n);
