@@ -23,6 +23,9 @@ export const READER_STACK_MB = 1;
 export const STUCK_MS = 300_000;
 /** How often a wait looks whether the readers still live. */
 const LIVENESS_MS = 1000;
+/** The others go on, but what a dead thread was about to read is lost. */
+const START_AGAIN =
+  'start again; if it comes back it is a bug: please report it with the stack that COLI_DEBUG=1 prints';
 /** How long close() lets a running read end before it stops the thread. */
 const CLOSE_GRACE_MS = 5000;
 
@@ -101,7 +104,7 @@ export class ReadPool {
       });
     }
     if (this.#closed || !this.#threads.some(reader => reader.alive)) {
-      throw new StorageError('READER_DIED', `nobody is left to read ${this.#o.table.name(record)}`);
+      throw new StorageError('READER_DIED', `nobody is left to read ${this.#o.table.name(record)}`, { hint: START_AGAIN });
     }
     const ticket = this.#queue.submit(record, arena, destination, priority);
     this.#outstanding++;
@@ -296,9 +299,15 @@ export class ReadPool {
         });
       }
       case 'PACK_FAILED':
-        return new StorageError(code, `${name}: packing failed: ${text}`, { details: { record: name } });
+        return new StorageError(code, `${name}: packing failed: ${text}`, {
+          details: { record: name },
+          hint: 'the weights may be damaged: try --verify, or convert the model again',
+        });
       case 'READER_DIED':
-        return new StorageError(code, `${name}: its reader thread died: ${text}`, { details: { record: name } });
+        return new StorageError(code, `${name}: its reader thread died: ${text}`, {
+          details: { record: name },
+          hint: START_AGAIN,
+        });
     }
   }
 }
