@@ -9,13 +9,30 @@ export const GIB = 1024 ** 3;
 /** 1234567890 -> "1.23 GB" (decimal units). */
 export function formatBytes(bytes: number): string {
   const units = ['B', 'kB', 'MB', 'GB', 'TB'];
-  let value = bytes;
   let unit = 0;
-  while (value >= 1000 && unit < units.length - 1) {
+  let value = bytes;
+  let text = String(bytes);
+  // The rounded number decides: 999,600 bytes are "1.00 MB", not "1000 kB".
+  while (Number(text) >= 1000 && unit < units.length - 1) {
     value /= 1000;
     unit++;
+    text = threeDigits(value);
   }
-  return `${unit === 0 ? value : value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2)} ${units[unit]}`;
+  return `${text} ${units[unit]}`;
+}
+
+/** 1.234 -> "1.23", 9.996 -> "10.0", 123.4 -> "123" */
+function threeDigits(value: number): string {
+  for (const digits of [2, 1]) {
+    const text = value.toFixed(digits);
+    if (text.length <= 4) return text;
+  }
+  return value.toFixed(0);
+}
+
+/** The smallest size in whole MiB that holds `bytes`, as a flag takes it: 238,500,000 -> "228M". */
+export function sizeFlag(bytes: number): string {
+  return `${Math.ceil(bytes / MIB)}M`;
 }
 
 /** "400M" -> 419430400. Accepts K, M, G, T with an optional "iB" or "B"; powers of 1024. */
@@ -32,9 +49,10 @@ export function parseSize(text: string): number {
 /** Seconds -> "4.2 s", "3 min 20 s". */
 export function formatSeconds(seconds: number): string {
   if (!Number.isFinite(seconds)) return 'unknown';
-  if (seconds < 60) return `${seconds.toFixed(1)} s`;
-  const minutes = Math.floor(seconds / 60);
-  if (minutes < 60) return `${minutes} min ${Math.round(seconds % 60)} s`;
+  if (Number(seconds.toFixed(1)) < 60) return `${seconds.toFixed(1)} s`;
+  const whole = Math.round(seconds);
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  const minutes = Math.round(seconds / 60);
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 

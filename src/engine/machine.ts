@@ -3,7 +3,7 @@
 import { readFileSync } from 'node:fs';
 import os from 'node:os';
 import { dirname, join } from 'node:path';
-import { GIB, MIB } from '../common/units.ts';
+import { formatBytes, MIB } from '../common/units.ts';
 
 export interface MemoryFacts {
   /** MemAvailable of the kernel (free memory elsewhere). */
@@ -82,11 +82,11 @@ function keyedNumber(text: string | null, pattern: RegExp): number | null {
 export function automaticBudget(facts: MemoryFacts): { bytes: number; source: string } {
   const base = Math.min(facts.availableBytes, facts.cgroupLeftBytes ?? Number.POSITIVE_INFINITY);
   const reserve = Math.max(MIN_RESERVE_BYTES, Math.floor(base * RESERVE_SHARE));
-  const gib = (bytes: number) => `${(bytes / GIB).toFixed(2)} GiB`;
-  const cgroup = facts.cgroupLeftBytes === null ? 'no cgroup limit' : `cgroup leaves ${gib(facts.cgroupLeftBytes)}`;
+  const cgroup =
+    facts.cgroupLeftBytes === null ? 'no cgroup limit' : `cgroup leaves ${formatBytes(facts.cgroupLeftBytes)}`;
   return {
     bytes: Math.max(0, base - reserve),
-    source: `auto: available ${gib(facts.availableBytes)}, ${cgroup}, reserve ${gib(reserve)}`,
+    source: `auto: available ${formatBytes(facts.availableBytes)}, ${cgroup}, reserve ${formatBytes(reserve)}`,
   };
 }
 

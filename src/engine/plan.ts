@@ -4,7 +4,7 @@
  */
 
 import { PlanError, RequestError } from '../common/errors.ts';
-import { formatBytes, MIB } from '../common/units.ts';
+import { formatBytes, MIB, sizeFlag } from '../common/units.ts';
 import type { Arenas } from '../compute/arenas.ts';
 import type { PlanSummary } from './api.ts';
 
@@ -138,15 +138,14 @@ function tooSmall(input: PlanInput, arenas: Arenas, slots: number, smallest: num
     `resident weights ${formatBytes(resident)} + KV for ${input.context} tokens ${formatBytes(kv)} + activations ` +
     `${formatBytes(scratch)} + runtime ${formatBytes(input.overhead)} + ${slots} expert slots ` +
     `${formatBytes(slots * input.slotBytes)}`;
-  const mib = Math.ceil(smallest / MIB);
   return new PlanError(
     'RAM_TOO_SMALL',
-    `the budget of ${formatBytes(input.budgetBytes)} is too small: ${need}; the smallest possible budget is ${mib}M`,
+    `the budget of ${formatBytes(input.budgetBytes)} is too small: ${need}, together ${formatBytes(smallest)}`,
     {
-      hint: `use --ram ${mib}M or more, a smaller --ctx, or fewer --threads`,
+      hint: `the smallest possible is --ram ${sizeFlag(smallest)}; a smaller --ctx or fewer --threads need less`,
       details: {
         budget: input.budgetBytes,
-        smallestBudget: mib * MIB,
+        smallestBudget: Math.ceil(smallest / MIB) * MIB,
         resident,
         kv,
         scratch,
