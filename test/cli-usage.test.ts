@@ -4,11 +4,11 @@ import { describe, expect, test } from 'vitest';
 
 const { version } = JSON.parse(readFileSync('package.json', 'utf8'));
 
-function coli(...args: string[]) {
-  const env: NodeJS.ProcessEnv = { ...process.env, NO_COLOR: '1' };
-  delete env['COLI_MODEL'];
-  delete env['COLI_DEBUG'];
-  delete env['FORCE_COLOR'];
+const coli = (...args: string[]) => coliWith({}, ...args);
+
+function coliWith(extra: Record<string, string>, ...args: string[]) {
+  const env: NodeJS.ProcessEnv = { ...process.env, ...extra, NO_COLOR: '1' };
+  for (const name of ['COLI_MODEL', 'COLI_DEBUG', 'FORCE_COLOR']) if (!(name in extra)) delete env[name];
   const { status, stdout, stderr } = spawnSync(process.execPath, ['bin/coli.js', ...args], {
     encoding: 'utf8',
     input: '',
@@ -23,6 +23,9 @@ test('--version and --help answer on stdout with exit code 0', () => {
   expect(help).toMatchObject({ status: 0, stderr: '' });
   for (const command of ['run', 'chat', 'info', 'eval', 'convert']) expect(help.stdout).toContain(`\n  ${command} `);
   expect(coli('run', '--help').stdout).toContain('--expert-slots <n>');
+  for (const command of [['run'], ['chat'], ['info'], ['eval'], ['eval', 'ppl'], ['eval', 'oracle'], ['convert']]) {
+    expect(coli(...command, '--help').stdout, command.join(' ')).toMatch(/Examples:\n {2}coli .*docs\/quickstart\.md/s);
+  }
 });
 
 describe('a wrong command line is exit code 2 and one line with the cause and a next step', () => {
@@ -37,13 +40,29 @@ describe('a wrong command line is exit code 2 and one line with the cause and a 
     ['no text for ppl', ['eval', 'ppl'], "required option '--text <file>' not specified"],
     ['no directory for oracle', ['eval', 'oracle'], "missing required argument 'dir'"],
     ['one directory for convert', ['convert', 'a'], "missing required argument 'destination'"],
-    ['no command', [], 'there is no command'],
+    ['an empty model', ['run', '--model', '', 'hi'], '--model (or COLI_MODEL) is empty'],
+    ['an empty stop string', ['run', '--stop', '', 'hi'], '--stop is empty'],
+    ['a budget that is no size', ['run', '--ram', 'abc', 'hi'], '--ram: "abc" is not a size'],
+    ['a dash and words', ['run', '-', 'hi'], 'either - for standard input or words'],
   ])('%s', (_, args, message) => {
     const { status, stdout, stderr } = coli(...args);
     expect(status).toBe(2);
     expect(stdout).toBe('');
     expect(stderr).toMatch(/^coli: [^\n]+; [^\n]+\n$/);
     expect(stderr).toContain(message);
+  });
+
+  test('an empty COLI_MODEL too; --model comes before it', () => {
+    const { status, stderr } = coliWith({ COLI_MODEL: '' }, 'run', 'hi');
+    expect({ status, stderr }).toMatchObject({ status: 2, stderr: expect.stringContaining('COLI_MODEL) is empty') });
+    expect(coliWith({ COLI_MODEL: '' }, 'info', '--model', '/nowhere').status).toBe(1);
+  });
+
+  test.each([[[]], [['eval']]])('no command: the help on stderr (%j)', args => {
+    const { status, stdout, stderr } = coli(...args);
+    expect({ status, stdout }).toEqual({ status: 2, stdout: '' });
+    expect(stderr).toMatch(/^Usage: coli /);
+    expect(stderr).toMatch(/\nExamples:\n {2}coli /);
   });
 
   test('with --json the error is an object on stdout', () => {

@@ -11,6 +11,7 @@ const STATS = {
   decode_s: 0.1,
   ttft_s: 0,
   bytes_read: 0,
+  activations: 'int8',
 } as GenerateStats;
 
 /** Answers every message with its number of messages; "boom" fails, "slow" waits to be stopped. A token per message. */
@@ -43,6 +44,7 @@ async function talk(
   let clock = 0;
   const input: LineInput = {
     interactive: true,
+    prompting: false,
     next: async () => {
       const next = messages.shift();
       return next === undefined ? null : typeof next === 'string' ? next : next();
@@ -103,8 +105,22 @@ describe('commands', () => {
   });
 
   test('an unknown one is not sent to the model, text that only starts with a colon is', async () => {
-    expect(await talk([':quti'])).toEqual(['R There is no command :quti; :help lists them.']);
-    expect(answers(await talk([': hello', ':-) hi']))).toHaveLength(2);
+    expect(await talk([':quti'])).toEqual([expect.stringMatching(/^R There is no command :quti; nothing was sent/)]);
+    expect(await talk([':hello there'])).toEqual([expect.stringContaining('There is no command :hello;')]);
+    expect(answers(await talk([': hello', ':-) hi', ' :hello there']))).toEqual([
+      'A 1:7',
+      'A 3:7,3,6',
+      'A 5:7,3,6,7,13',
+    ]);
+  });
+
+  test('a command with something after it does nothing and is not sent', async () => {
+    const said = await talk(['hi', ':undo 2', ':reset\nplease', 'you']);
+    expect(said.filter(line => line.startsWith('R'))).toEqual([
+      expect.stringMatching(/^R :undo takes nothing after it; nothing was sent/),
+      expect.stringMatching(/^R :reset takes nothing after it/),
+    ]);
+    expect(answers(said)).toEqual(['A 1:2', 'A 3:2,3,3']);
   });
 });
 

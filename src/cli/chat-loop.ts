@@ -2,7 +2,7 @@
 
 import { RequestError } from '../common/errors.ts';
 import { formatSeconds } from '../common/units.ts';
-import type { ChatMessage, Engine } from '../engine/api.ts';
+import type { Activations, ChatMessage, Engine } from '../engine/api.ts';
 import { type Answer, streamAnswer } from './answer.ts';
 import { Conversation } from './conversation.ts';
 import type { Interrupts } from './interrupts.ts';
@@ -11,6 +11,8 @@ import { generateOptions, type SamplingFlags } from './options.ts';
 import { Progress } from './progress.ts';
 import { answerFooter, answerStatistics } from './report.ts';
 
+const COMMANDS = [':help', ':stats', ':undo', ':reset', ':quit'];
+
 export const HELP = [
   ':help   this list',
   ':stats  figures of the last answer',
@@ -18,6 +20,7 @@ export const HELP = [
   ':reset  forget the whole conversation',
   ':quit   leave (as Ctrl-D does)',
   'Ctrl-C stops an answer; pressed again it leaves. A pasted text of several lines is one message.',
+  'To send a message that starts with a colon and a letter, put a space before it.',
 ].join('\n');
 
 export interface ChatOutput {
@@ -50,21 +53,27 @@ export class ChatLoop {
     this.#conversation = new Conversation(flags.system);
   }
 
-  /** Until :quit or the end of the input. Returns false when a message from a pipe failed. */
+  /** Until :quit or the end of the input. Returns false when a message from a pipe failed or was no command. */
   async run(): Promise<boolean> {
     let fine = true;
     while (!this.#output.closed()) {
       const message = await this.#input.next();
-      if (message === null || message.trim() === ':quit') break;
+      if (message === null || message.trimEnd() === ':quit') break;
       if (message.trim() === '') continue;
-      if (/^:[a-z]+\s*$/.test(message)) this.#output.reply(this.#obey(message.trim()));
+      if (/^:[a-z]/i.test(message)) fine = this.#obey(message.trimEnd()) && fine;
       else fine = (await this.#answer(message)) && fine;
     }
     return fine || this.#input.interactive;
   }
 
-  /** Obeys a command; returns what to say about it. */
-  #obey(command: string): string {
+  /** Obeys a command and says so; false when there is no such command: it is not sent to the model either. */
+  #obey(line: string): boolean {
+    const reply = this.#replyTo(line);
+    this.#output.reply(reply ?? noCommand(line));
+    return reply !== null;
+  }
+
+  #replyTo(command: string): string | null {
     const conversation = this.#conversation;
     switch (command) {
       case ':help':
@@ -78,7 +87,7 @@ export class ChatLoop {
         conversation.reset();
         return 'Forgot the conversation.';
       default:
-        return `There is no command ${command}; :help lists them.`;
+        return null;
     }
   }
 
@@ -104,7 +113,7 @@ export class ChatLoop {
         this.#conversation.add(question, answer.end.text);
       }
       this.#last = answer;
-      output.footer(`[${answerFooter(answer)}]`);
+      output.footer(`[${answerFooter(answer, this.#engine.info.context)}]`);
       return true;
     } catch (error) {
       output.error(error);
@@ -129,6 +138,13 @@ export class ChatLoop {
   }
 }
 
-export function readyLine(seconds: number, residentBytes: string): string {
-  return `ready in ${formatSeconds(seconds)}, ${residentBytes} in memory; :help lists the commands`;
+function noCommand(line: string): string {
+  const [command] = line.split(/\s/);
+  const what = COMMANDS.includes(command) ? `${command} takes nothing after it` : `There is no command ${command}`;
+  return `${what}; nothing was sent. :help lists the commands; a space before the colon makes it a message.`;
+}
+
+export function readyLine(seconds: number, residentBytes: string, activations: Activations): string {
+  const numbers = activations === 'int8' ? '' : `, ${activations} activations`;
+  return `ready in ${formatSeconds(seconds)}, ${residentBytes} in memory${numbers}; :help lists the commands`;
 }

@@ -84,11 +84,31 @@ test('Ctrl-C is told, and drops what was typed', async () => {
   lines.close();
 });
 
-test('Ctrl-D on an empty line is the end', async () => {
-  const { lines, type } = setUp(true);
+test('Ctrl-D on an empty line is the end, and the line ends too', async () => {
+  const { lines, type, screen } = setUp(true);
   const message = lines.next();
+  screen();
   await type('\x04');
   expect(await message).toBeNull();
+  expect(screen()).toMatch(/\n$/);
+});
+
+test('leaving on a line of its own adds no empty one; leaving at the prompt ends its line', async () => {
+  const { lines, type, screen } = setUp(true);
+  const message = lines.next();
+  expect(lines.prompting).toBe(true);
+  await type(':quit\r');
+  await message;
+  expect(lines.prompting).toBe(false);
+  screen();
+  lines.close();
+  expect(screen()).not.toContain('\n');
+
+  const second = setUp(true);
+  second.lines.next();
+  second.screen();
+  second.lines.close();
+  expect(second.screen()).toMatch(/\n/);
 });
 
 test('bracketed paste is asked for on a terminal only, and given back', async () => {

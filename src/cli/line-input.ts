@@ -11,6 +11,8 @@ const PROMPT = '> ';
 export interface LineInput {
   /** True when a person types; false for a pipe or file, where every line is one message. */
   readonly interactive: boolean;
+  /** True while the prompt waits for the user to type. */
+  readonly prompting: boolean;
   /** The next message, or null at the end of the input. */
   next(): Promise<string | null>;
   /** Ctrl-C at the prompt: drops what was typed; false when there was nothing. */
@@ -30,6 +32,11 @@ export function openLineInput(
   const waiting: ((message: string | null) => void)[] = [];
   const queue: (string | null)[] = [];
   let pasting = false;
+  let prompting = false;
+  const showPrompt = () => {
+    prompting = true;
+    editor.prompt();
+  };
   /** Lines of a paste that the message begins with. */
   let pasted: string[] = [];
 
@@ -50,6 +57,7 @@ export function openLineInput(
     // A message of several lines that comes back from the history has carriage returns between them.
     pasted.push(line.replaceAll('\r', '\n'));
     if (pasting) return;
+    prompting = false;
     const message = pasted.join('\n');
     // The editor has remembered each line by itself; the arrow key is to bring the message back whole.
     if (pasted.length > 1) history.splice(0, Math.min(pasted.length, history.length), message);
@@ -57,6 +65,9 @@ export function openLineInput(
     deliver(message);
   });
   editor.on('close', () => {
+    // The shell's prompt is not to stand behind ours.
+    if (prompting) output.write('\n');
+    prompting = false;
     if (pasted.length > 0) deliver(pasted.join('\n'));
     deliver(null);
   });
@@ -69,9 +80,12 @@ export function openLineInput(
 
   return {
     interactive,
+    get prompting() {
+      return prompting;
+    },
     next() {
       if (queue.length > 0) return Promise.resolve(queue.shift() as string | null);
-      if (interactive) editor.prompt();
+      if (interactive) showPrompt();
       return new Promise(resolve => waiting.push(resolve));
     },
     dropTyped() {
@@ -80,12 +94,12 @@ export function openLineInput(
       output.write('\n');
       editor.write(null, { ctrl: true, name: 'e' });
       editor.write(null, { ctrl: true, name: 'u' });
-      editor.prompt();
+      showPrompt();
       return true;
     },
     say(text) {
       output.write(`\n${text}\n`);
-      editor.prompt();
+      showPrompt();
     },
     close() {
       if (interactive) {

@@ -2,7 +2,7 @@
 
 import { UsageError } from '../common/errors.ts';
 import { flushOutput, guardOutput, reportError } from './output.ts';
-import { runProgram } from './program.ts';
+import { EXIT_USAGE, runProgram } from './program.ts';
 
 /** Runs the command and ends the process with its exit code. */
 export async function main(args: readonly string[]): Promise<never> {
@@ -15,7 +15,7 @@ export async function main(args: readonly string[]): Promise<never> {
     await flushOutput();
   } catch (error) {
     reportError(error, json);
-    code = error instanceof UsageError ? 2 : 1;
+    code = error instanceof UsageError ? EXIT_USAGE : 1;
     await flushOutput().catch(() => {});
   }
   // Explicit, so that nothing left behind (a worker, standard input) can keep a finished command alive.

@@ -1,6 +1,7 @@
 /** Which model a command uses, and how it is opened. */
 
 import { existsSync, readFileSync } from 'node:fs';
+import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { UsageError } from '../common/errors.ts';
@@ -19,7 +20,7 @@ export function packageVersion(): string {
 
 /** The directory of --model or COLI_MODEL, else the bundled model, which one line on stderr says. */
 export function modelDirectory(flags: EngineFlags, quiet: boolean): string {
-  if (flags.model) return flags.model;
+  if (flags.model !== undefined) return flags.model;
   const howToChoose = 'give a model directory with --model or COLI_MODEL';
   if (!existsSync(BUNDLED_MODEL)) {
     throw new UsageError('NO_MODEL', `no --model given, and the bundled model is not at ${BUNDLED_MODEL}`, {
@@ -30,6 +31,12 @@ export function modelDirectory(flags: EngineFlags, quiet: boolean): string {
   return BUNDLED_MODEL;
 }
 
+/** What to tell about flags that work but hardly help. */
+export function flagNotes({ threads }: EngineFlags, cpus = os.availableParallelism()): string[] {
+  if (threads === undefined || threads <= cpus) return [];
+  return [`--threads ${threads} is more than this machine has (${cpus}); that is slower, not faster`];
+}
+
 /** Opens the engine with what the flags say; loading and what it decided are told on stderr. */
 export async function openModel(flags: EngineFlags, quiet: boolean): Promise<Engine> {
   const options = engineOptions(flags, modelDirectory(flags, quiet));
@@ -38,6 +45,6 @@ export async function openModel(flags: EngineFlags, quiet: boolean): Promise<Eng
   const engine = await openEngine(options, ({ phase, doneBytes, totalBytes }) => {
     if (!quiet) progress.update(`${phase}:`, doneBytes, totalBytes, byteAmount);
   }).finally(() => progress.clear());
-  for (const line of engine.info.notes) note(line, quiet);
+  for (const line of [...flagNotes(flags), ...engine.info.notes]) note(line, quiet);
   return engine;
 }

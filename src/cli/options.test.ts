@@ -71,6 +71,8 @@ describe('a wrong value names its flag', () => {
     ['--threads', '0'],
     ['--ctx', '4k'],
     ['--expert-slots', 'all'],
+    ['--model', ''],
+    ['--stop', ''],
   ])('%s %j', (flag, value) => {
     const error = expect.objectContaining({
       name: 'UsageError',
@@ -80,8 +82,9 @@ describe('a wrong value names its flag', () => {
     expect(() => parse(flag, value)).toThrow(error);
   });
 
-  test('--ram 12X', () => {
-    expect(() => parse('--ram', '12X')).toThrow(expect.objectContaining({ code: 'BAD_SIZE' }));
+  test.each(['12X', ''])('--ram %j', value => {
+    const message = expect.stringContaining('--ram: ');
+    expect(() => parse('--ram', value)).toThrow(expect.objectContaining({ code: 'BAD_SIZE', message }));
   });
 });
 

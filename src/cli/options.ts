@@ -23,6 +23,20 @@ export const wholeFrom1 = (flag: string) => (text: string) => {
   });
 };
 
+const notEmpty = (flag: string) => (text: string) => {
+  if (text !== '') return text;
+  throw new UsageError('BAD_FLAG', `${flag} is empty`, { hint: `give ${flag} a value or leave it out` });
+};
+
+const size = (flag: string) => (text: string) => {
+  try {
+    return parseSize(text);
+  } catch (error) {
+    if (!(error instanceof UsageError)) throw error;
+    throw new UsageError(error.code, `${flag}: ${error.message}`, { hint: error.hint });
+  }
+};
+
 const sampling = (field: SamplingField) => (text: string) => {
   const { name, accepts, range } = SAMPLING_RULES[field];
   const value = /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(text) ? Number(text) : Number.NaN;
@@ -34,11 +48,16 @@ const sampling = (field: SamplingField) => (text: string) => {
 };
 
 const ENGINE_FLAGS: readonly FlagRow[] = [
-  { flags: '--model <dir>', help: 'model directory; without it the bundled models/nano', env: 'COLI_MODEL' },
+  {
+    flags: '--model <dir>',
+    help: 'model directory; without it the bundled models/nano',
+    env: 'COLI_MODEL',
+    parse: notEmpty('--model (or COLI_MODEL)'),
+  },
   {
     flags: '--ram <size>',
     help: 'ceiling for the whole process, like 400M or 24G (powers of 1024), or auto (default)',
-    parse: text => (text === 'auto' ? 'auto' : parseSize(text)),
+    parse: text => (text === 'auto' ? 'auto' : size('--ram')(text)),
   },
   { flags: '--threads <n>', help: 'compute threads (default: physical cores)', parse: wholeFrom1('--threads') },
   {
@@ -101,7 +120,7 @@ const SAMPLING_FLAGS: readonly FlagRow[] = [
   {
     flags: '--stop <text>',
     help: 'end the answer before this text; may be repeated',
-    parse: (text, previous) => [...((previous as string[] | undefined) ?? []), text],
+    parse: (text, previous) => [...((previous as string[] | undefined) ?? []), notEmpty('--stop')(text)],
   },
   { flags: '--ignore-eos', help: "go on after the model's own end" },
   { flags: '--system <text>', help: 'system message' },

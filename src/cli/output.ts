@@ -1,7 +1,7 @@
 /** The process's two output streams: answers and JSON on stdout, everything else on stderr. */
 
-import { ColiError, errorToWire, StorageError } from '../common/errors.ts';
-import { escapeControls, isTerminal, stripControls } from './terminal.ts';
+import { ColiError, errorToWire, InternalError, StorageError } from '../common/errors.ts';
+import { escapeControls, isTerminal, stripControls, styled, terminalWidth, wrapLine } from './terminal.ts';
 
 const closed = new AbortController();
 let writeError: Error | undefined;
@@ -41,9 +41,9 @@ export function writeLine(line: string): void {
   if (!outputClosed.aborted) process.stdout.write(`${line}\n`);
 }
 
-/** Lines of ours on stdout. */
+/** Lines of ours on stdout, broken between words on a terminal. */
 export function writeText(text: string): void {
-  for (const line of text.split('\n')) writeLine(escapeControls(line));
+  for (const line of text.split('\n')) writeLine(wrapLine(escapeControls(line), terminalWidth(process.stdout)));
 }
 
 export function writeJson(value: unknown): void {
@@ -52,8 +52,18 @@ export function writeJson(value: unknown): void {
 
 /** A line on stderr about what happens; `quiet` leaves it out. */
 export function note(text: string, quiet = false): void {
-  if (!quiet) process.stderr.write(`${escapeControls(text)}\n`);
+  if (!quiet) process.stderr.write(`${wrapLine(escapeControls(text), terminalWidth(process.stderr))}\n`);
 }
+
+/** Like `note`, in the colour of what is not the answer: figures, replies to commands. May have several lines. */
+export function dimNote(text: string): void {
+  for (const line of text.split('\n')) {
+    const wrapped = wrapLine(escapeControls(line), terminalWidth(process.stderr));
+    process.stderr.write(`${styled('dim', wrapped, process.stderr)}\n`);
+  }
+}
+
+const BUG_HINT = 'this is a bug: please report it, with the stack that COLI_DEBUG=1 prints';
 
 export interface ErrorReport {
   error: { code: string; message: string; hint: string | null };
@@ -61,14 +71,20 @@ export interface ErrorReport {
 
 export function errorReport(error: unknown): ErrorReport {
   const wire = errorToWire(error);
-  const hint = wire.hint ?? (error instanceof ColiError ? null : 'set COLI_DEBUG=1 to see where it happened');
+  const ours = error instanceof InternalError || !(error instanceof ColiError);
+  const hint = wire.hint ?? (ours ? BUG_HINT : null);
   return { error: { code: wire.code, message: wire.message, hint } };
 }
 
-/** Cause and next step in one line; the stack only with COLI_DEBUG=1. */
-export function reportError(error: unknown, json: boolean): void {
+/**
+ * Cause and next step in one line; the stack only with COLI_DEBUG=1. `inChat`: on a terminal each part has a line of its
+ * own, for it stands in a conversation that goes on.
+ */
+export function reportError(error: unknown, json: boolean, inChat = false): void {
   const report = errorReport(error);
+  const { message, hint } = report.error;
+  const line = `coli: ${message}${hint ? `; ${hint}` : ''}`;
   if (json) writeJson(report);
-  else note(`coli: ${report.error.message}${report.error.hint ? `; ${report.error.hint}` : ''}`);
+  else for (const part of inChat && isTerminal(process.stderr) ? line.split('; ') : [line]) note(part);
   if (process.env['COLI_DEBUG'] === '1' && error instanceof Error) process.stderr.write(`${error.stack}\n`);
 }

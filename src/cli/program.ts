@@ -6,64 +6,93 @@ import { packageVersion } from './model.ts';
 import { addEngineFlags, addSamplingFlags, wholeFrom1 } from './options.ts';
 import { writeLine } from './output.ts';
 
+export const EXIT_USAGE = 2;
+
 const QUIET = ['--quiet', 'no notes on standard error'] as const;
 const JSON_FLAG = ['--json', 'print one JSON object'] as const;
+
+const MORE = 'The commands by example, and what error codes mean: docs/quickstart.md';
+const examples = (...lines: string[]) => `\nExamples:\n${lines.map(line => `  ${line}\n`).join('')}\n${MORE}`;
 
 /** Runs one command line; returns the exit code. Throws UsageError for a wrong one. */
 export async function runProgram(args: readonly string[]): Promise<number> {
   let code = 0;
-  const program = buildProgram(exitCode => {
-    code = exitCode;
-  });
+  let complaint = '';
+  const program = buildProgram(
+    exitCode => {
+      code = exitCode;
+    },
+    text => {
+      complaint += text;
+    },
+  );
   try {
     await program.parseAsync(args, { from: 'user' });
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error;
     if (error.exitCode === 0) return 0;
+    if (error.code === 'commander.help') {
+      // No command was given: the help is the answer, but not what was asked for.
+      process.stderr.write(complaint);
+      return EXIT_USAGE;
+    }
     throw usageError(error);
   }
   return code;
 }
 
-export function buildProgram(done: (exitCode: number) => void): Command {
+/** `complain` gets what commander would write to stderr. */
+export function buildProgram(done: (exitCode: number) => void, complain: (text: string) => void = () => {}): Command {
   const program = new Command('coli')
     .description('Runs Mixture-of-Experts language models that are larger than memory.')
     .version(packageVersion())
     .exitOverride()
-    .configureOutput({ writeOut: text => writeLine(text.trimEnd()), writeErr: () => {} })
-    .showSuggestionAfterError(true);
+    .configureOutput({ writeOut: text => writeLine(text.trimEnd()), writeErr: complain })
+    .showSuggestionAfterError(true)
+    .addHelpText('after', examples('coli run "What does grep do?"', 'coli run --help'));
 
   const run = program
     .command('run')
     .description('answer one prompt')
-    .argument('[prompt...]', 'words, or - for standard input');
+    .argument(
+      '[prompt...]',
+      'words; or - alone, or a pipe and no words, for standard input (with words it is not read)',
+    );
   addSamplingFlags(addEngineFlags(run))
     .option('--raw', 'continue the text as it is, without the chat template')
     .option(...JSON_FLAG)
     .option(...QUIET)
+    .addHelpText('after', examples('coli run --temperature 0 "What does grep do?"', 'coli run --raw - < text.txt'))
     .action(async (words, flags) => done(await (await import('./commands/run.ts')).run(words, flags)));
 
   const chat = program.command('chat').description('talk with the model; from a pipe, every line is one message');
   addSamplingFlags(addEngineFlags(chat))
     .option(...QUIET)
+    .addHelpText('after', examples('coli chat --model DIR --ram 4G'))
     .action(async flags => done(await (await import('./commands/chat.ts')).chat(flags)));
 
   addEngineFlags(program.command('info').description('describe the model, the machine and what goes where'))
     .option(...JSON_FLAG)
+    .addHelpText('after', examples('coli info --model DIR --ram 4G'))
     .action(async flags => done(await (await import('./commands/info.ts')).modelInfo(flags)));
 
-  const evaluate = program.command('eval').description('compare with references, measure perplexity');
+  const evaluate = program
+    .command('eval')
+    .description('compare with references, measure perplexity')
+    .addHelpText('after', examples('coli eval ppl --model DIR --text FILE'));
   const oracle = evaluate.command('oracle').description('compare with a reference pack, layer by layer');
   addEngineFlags(
     oracle.argument('<dir>', 'checkpoint with reference.safetensors and reference.json'),
     'without --model',
   )
     .option(...JSON_FLAG)
+    .addHelpText('after', examples('coli eval oracle test/oracles/olmoe --activations exact'))
     .action(async (dir, flags) => done(await (await import('./commands/eval-oracle.ts')).oracle(dir, flags)));
   addEngineFlags(evaluate.command('ppl').description('perplexity of a text'))
-    .requiredOption('--text <file>', 'UTF-8 text')
+    .requiredOption('--text <file>', 'UTF-8 text (required)')
     .option('--window <tokens>', 'predictions per window (default: 256)', wholeFrom1('--window'))
     .option(...JSON_FLAG)
+    .addHelpText('after', examples('coli eval ppl --model DIR --text FILE'))
     .action(async flags => done(await (await import('./commands/eval-ppl.ts')).perplexity(flags)));
 
   program
@@ -77,6 +106,10 @@ export function buildProgram(done: (exitCode: number) => void): Command {
     .addOption(new Option('--dense <encoding>', 'encoding of everything else (default: q8)').choices(['q8', 'bf16']))
     .option('--dry-run', 'print the plan and write nothing')
     .option(...JSON_FLAG)
+    .addHelpText(
+      'after',
+      examples('coli convert SOURCE TARGET --dry-run', 'coli convert SOURCE TARGET --experts q4g64'),
+    )
     .action(async (source, destination, flags) =>
       done(await (await import('./commands/convert.ts')).convert(source, destination, flags)),
     );
@@ -85,9 +118,6 @@ export function buildProgram(done: (exitCode: number) => void): Command {
 
 /** Commander's message as one line with a next step. */
 function usageError(error: CommanderError): UsageError {
-  if (error.code === 'commander.help') {
-    return new UsageError('NO_COMMAND', 'there is no command', { hint: 'see coli --help' });
-  }
   const [first, ...rest] = error.message.replace(/^error: /, '').split('\n');
   const suggestion = rest
     .join(' ')

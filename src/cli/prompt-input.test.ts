@@ -5,7 +5,9 @@ import { MAX_PROMPT_BYTES, readPrompt } from './prompt-input.ts';
 const pipe = (...parts: (string | Buffer)[]) => Readable.from(parts.map(part => Buffer.from(part)));
 const keyboard = () => Object.assign(pipe(), { isTTY: true }) as unknown as NodeJS.ReadStream;
 
-test('words are joined by spaces, whatever waits on standard input', async () => {
+test('words are joined by spaces, and standard input is not read', async () => {
+  const endless = { [Symbol.asyncIterator]: () => ({ next: () => Promise.reject(new Error('read')) }) };
+  expect(await readPrompt(['hi'], false, endless)).toBe('hi');
   expect(await readPrompt(['What', 'does  grep', 'do?'], false, pipe('other'))).toBe('What does  grep do?');
 });
 
@@ -25,6 +27,14 @@ test('a character cut by two reads stays whole', async () => {
 });
 
 describe('refused', () => {
+  test('a dash and words: one of them would be ignored', async () => {
+    await expect(readPrompt(['-', 'hi'], false, pipe('x'))).rejects.toMatchObject({
+      code: 'BAD_PROMPT',
+      name: 'UsageError',
+    });
+    expect(await readPrompt(['5', '-', '3'], false, pipe('x'))).toBe('5 - 3');
+  });
+
   test('nothing, on a keyboard and in a pipe', async () => {
     await expect(readPrompt([], false, keyboard())).rejects.toMatchObject({ code: 'NO_PROMPT', name: 'UsageError' });
     await expect(readPrompt([], false, pipe('\n'))).rejects.toMatchObject({ code: 'NO_PROMPT' });

@@ -1,11 +1,12 @@
 import { describe, expect, test } from 'vitest';
-import { RequestError } from '../common/errors.ts';
-import type { EngineInfo, FinishReason } from '../engine/api.ts';
+import { InternalError, RequestError } from '../common/errors.ts';
+import type { Activations, EngineInfo, FinishReason } from '../engine/api.ts';
 import type { Answer } from './answer.ts';
+import { readyLine } from './chat-loop.ts';
 import { errorReport } from './output.ts';
 import { answerFooter, answerJson, answerStatistics, banner, count, infoJson, infoText } from './report.ts';
 
-function answer(finishReason: FinishReason = 'stop', expertRequests = 8): Answer {
+function answer(finishReason: FinishReason = 'stop', expertRequests = 8, activations: Activations = 'int8'): Answer {
   return {
     start: {
       type: 'start',
@@ -45,6 +46,7 @@ function answer(finishReason: FinishReason = 'stop', expertRequests = 8): Answer
         slot_bytes: 2000,
         max_rss_bytes: 3000,
         kernels: 'wasm-relaxed',
+        activations,
         threads: 2,
       },
     },
@@ -111,22 +113,44 @@ test('run --json is exactly the documented object', () => {
   expect(Object.keys(json.stats)).toEqual(
     (
       'prefill_tokens prefill_s decode_tokens decode_s ttft_s expert_requests expert_hits bytes_read read_service_s ' +
-      'read_wait_s resident_bytes slot_bytes max_rss_bytes kernels threads'
+      'read_wait_s resident_bytes slot_bytes max_rss_bytes kernels activations threads'
     ).split(' '),
   );
   expect(Object.values(json.stats)).not.toContain(undefined);
 });
 
 test('the footer', () => {
-  expect(answerFooter(answer())).toBe('3 tokens, 50.0 tok/s, first after 600 ms, expert hits 75 %, 12.0 MB read');
-  expect(answerFooter(answer('length'))).toContain('ended at the token limit');
-  expect(answerFooter(answer('cancelled', 0))).toMatch(/expert hits none asked for, .*, stopped$/);
+  const context = 512;
+  const usual = '3 tokens, 50.0 tok/s, first after 600 ms, expert hits 75 %, 12.0 MB read';
+  expect(answerFooter(answer(), context)).toBe(usual);
+  expect(answerFooter(answer('length'), context)).toBe(`${usual}, ended at the token limit`);
+  expect(answerFooter(answer('cancelled', 0), context)).toMatch(/expert hits none asked for, .*, stopped$/);
+});
+
+test('the footer tells a full context from the token limit', () => {
+  // two tokens of prompt, three of the answer
+  expect(answerFooter(answer('length'), 6)).toContain('ended at the token limit');
+  expect(answerFooter(answer('length'), 5)).toMatch(/, the context of 5 tokens is full$/);
+  expect(answerFooter(answer('stop'), 5)).not.toContain('full');
+});
+
+test('activations that are not the usual ones are part of the footer, and always of :stats and of the JSON', () => {
+  expect(answerFooter(answer('stop', 8, 'exact'), 512)).toMatch(/, exact activations$/);
+  expect(answerStatistics(answer('stop', 8, 'exact'))).toMatch(
+    /^compute +wasm-relaxed, exact activations, 2 threads$/m,
+  );
+  expect(answerStatistics(answer())).toMatch(/^compute +wasm-relaxed, int8 activations, 2 threads$/m);
+  expect(answerJson('m', answer('stop', 8, 'exact')).stats).toMatchObject({ activations: 'exact' });
+  expect(readyLine(1, '9 MB', 'exact')).toContain(', exact activations;');
+  expect(readyLine(1, '9 MB', 'int8')).not.toContain('activations');
 });
 
 test('the statistics name memory, disk and the seed', () => {
   const text = answerStatistics(answer());
   expect(text).toContain('12.0 MB read in 200 ms, waited 100 ms');
   expect(text).toContain('seed 42');
+  expect(text).toMatch(/^read ahead +3 experts, 1 unused$/m);
+  expect(text).toContain('3.00 kB peak');
 });
 
 describe('info', () => {
@@ -147,7 +171,8 @@ describe('info', () => {
   test('as text has one line per subject', () => {
     const text = infoText('0.1.0', INFO);
     expect(text).toContain('6 layers, hidden 256, 32 experts per layer, 4 per token, vocabulary 4096');
-    expect(text).toContain('96 of 192 in memory at 81.9 kB each');
+    expect(text).toContain('room for 96 of 192 experts at 81.9 kB each');
+    expect(text).toContain('the smallest possible is --ram 191M');
     expect(text).toContain('21.0 MB: q4g64 16.0 MB, bf16 5.00 MB');
   });
 });
@@ -170,8 +195,7 @@ test('an error report always has code, message and hint', () => {
     error: { code: 'X', message: 'm', hint: 'h' },
   });
   expect(errorReport(new RequestError('X', 'm'))).toEqual({ error: { code: 'X', message: 'm', hint: null } });
-  expect(errorReport(new TypeError('bug')).error).toMatchObject({
-    code: 'INTERNAL',
-    hint: expect.stringContaining('COLI_DEBUG'),
-  });
+  const bug = expect.stringContaining('COLI_DEBUG');
+  expect(errorReport(new TypeError('bug')).error).toMatchObject({ code: 'INTERNAL', hint: bug });
+  expect(errorReport(new InternalError('LANE_DIED', 'm')).error).toMatchObject({ code: 'LANE_DIED', hint: bug });
 });

@@ -2,7 +2,7 @@
 
 import os from 'node:os';
 import path from 'node:path';
-import { formatBytes, formatSeconds } from '../common/units.ts';
+import { formatBytes, formatSeconds, sizeFlag } from '../common/units.ts';
 import type { EngineInfo, GenerateStats } from '../engine/api.ts';
 import type { Answer } from './answer.ts';
 
@@ -22,6 +22,7 @@ const JSON_STATS = [
   'slot_bytes',
   'max_rss_bytes',
   'kernels',
+  'activations',
   'threads',
 ] as const satisfies readonly (keyof GenerateStats)[];
 
@@ -39,8 +40,8 @@ export function answerJson(model: string, { start, end }: Answer) {
   };
 }
 
-/** "23 tokens, 45.1 tok/s, first after 0.1 s, expert hits 82 %, 12.0 MB read" */
-export function answerFooter({ end }: Answer): string {
+/** "23 tokens, 45.1 tok/s, first after 0.1 s, expert hits 82 %, 12.0 MB read"; `context` in tokens */
+export function answerFooter({ start, end }: Answer, context: number): string {
   const { stats, tokenIds, finishReason } = end;
   const parts = [plural(tokenIds.length, 'token')];
   if (stats.decode_tokens > 0 && stats.decode_s > 0) {
@@ -48,7 +49,11 @@ export function answerFooter({ end }: Answer): string {
   }
   parts.push(`first after ${duration(stats.ttft_s)}`, `expert hits ${hitRate(stats)}`);
   parts.push(`${formatBytes(stats.bytes_read)} read`);
-  if (finishReason === 'length') parts.push('ended at the token limit');
+  if (stats.activations !== 'int8') parts.push(`${stats.activations} activations`);
+  if (finishReason === 'length') {
+    const full = start.promptIds.length + tokenIds.length >= context;
+    parts.push(full ? `the context of ${context} tokens is full` : 'ended at the token limit');
+  }
   if (finishReason === 'cancelled') parts.push('stopped');
   return parts.join(', ');
 }
@@ -63,16 +68,16 @@ export function answerStatistics({ start, end }: Answer): string {
     ],
     ['answer', `${end.tokenIds.length} tokens, ${stats.decode_tokens} decoded in ${duration(stats.decode_s)}`],
     ['experts', `${stats.expert_hits} of ${stats.expert_requests} requests in memory (${hitRate(stats)})`],
-    ['prefetch', `${stats.expert_prefetched} read ahead, ${stats.expert_wasted} of them for nothing`],
+    ['read ahead', `${plural(stats.expert_prefetched, 'expert')}, ${stats.expert_wasted} unused`],
     [
       'disk',
       `${formatBytes(stats.bytes_read)} read in ${duration(stats.read_service_s)}, waited ${duration(stats.read_wait_s)}`,
     ],
     [
       'memory',
-      `${formatBytes(stats.max_rss_bytes)} at most; weights ${formatBytes(stats.resident_bytes)}, experts ${formatBytes(stats.slot_bytes)}`,
+      `${formatBytes(stats.max_rss_bytes)} peak; weights ${formatBytes(stats.resident_bytes)}, experts ${formatBytes(stats.slot_bytes)}`,
     ],
-    ['compute', `${stats.kernels}, ${plural(stats.threads, 'thread')}`],
+    ['compute', `${stats.kernels}, ${stats.activations} activations, ${plural(stats.threads, 'thread')}`],
     [
       'sampling',
       `temperature ${start.sampling.temperature}, top_p ${start.sampling.topP}, seed ${start.sampling.seed}`,
@@ -93,16 +98,19 @@ export function modelTitle(info: EngineInfo): string {
 /** The first lines of a chat. */
 export function banner(version: string, info: EngineInfo): string[] {
   const { plan } = info;
-  const kept =
-    plan.expertSlots >= info.totalExperts
-      ? `all ${info.totalExperts} experts`
-      : `${plan.expertSlots} of ${info.totalExperts} experts`;
   return [
     `colibri ${version}: ${modelTitle(info)}, ${formatBytes(info.bytesOnDisk)} on disk`,
     `memory: weights ${formatBytes(plan.resident)}, context ${formatBytes(plan.kv)} (${info.context} tokens), ` +
-      `room for ${kept} ${formatBytes(plan.slots)}; experts are read from disk when asked for`,
+      `room for ${slotShare(info)} ${formatBytes(plan.slots)}; experts are read from disk when asked for`,
     `ceiling: ${formatBytes(plan.budget)} (${plan.budgetSource})`,
   ];
+}
+
+/** "all 192 experts", "96 of 192 experts" */
+function slotShare({ plan, totalExperts }: EngineInfo): string {
+  return plan.expertSlots >= totalExperts
+    ? `all ${totalExperts} experts`
+    : `${plan.expertSlots} of ${totalExperts} experts`;
 }
 
 function machine() {
@@ -187,13 +195,13 @@ export function infoText(version: string, info: EngineInfo): string {
     ],
     [
       'ceiling',
-      `${formatBytes(plan.budget)} (${plan.budgetSource}); the smallest possible is ${formatBytes(plan.smallestBudget)}`,
+      `${formatBytes(plan.budget)} (${plan.budgetSource}); the smallest possible is --ram ${sizeFlag(plan.smallestBudget)}`,
     ],
     [
       'in memory',
       `${formatBytes(plan.total)}: weights ${formatBytes(plan.resident)}, context ${formatBytes(plan.kv)}, scratch ${formatBytes(plan.scratch)}, runtime ${formatBytes(plan.overhead)}, experts ${formatBytes(plan.slots)}`,
     ],
-    ['experts', `${plan.expertSlots} of ${info.totalExperts} in memory at ${formatBytes(plan.slotBytes)} each`],
+    ['experts', `room for ${slotShare(info)} at ${formatBytes(plan.slotBytes)} each`],
     ...info.notes.map(note => ['note', note]),
   ]);
 }
@@ -206,7 +214,8 @@ export function count(n: number): string {
 
 /** Below a second in milliseconds: "53 ms". */
 function duration(seconds: number): string {
-  return seconds < 1 ? `${Math.round(1000 * seconds)} ms` : formatSeconds(seconds);
+  const ms = Math.round(1000 * seconds);
+  return ms < 1000 ? `${ms} ms` : formatSeconds(seconds);
 }
 
 export function plural(n: number, noun: string): string {

@@ -107,6 +107,7 @@ export interface GenerateStats {
   slot_bytes: number;
   max_rss_bytes: number;
   kernels: KernelName;
+  activations: Activations;
   threads: number;
 }
 

@@ -131,7 +131,7 @@ class EngineClient implements Engine {
   async *generate(request: GenerateRequest, signal?: AbortSignal): AsyncIterable<GenerateEvent> {
     if (this.#closed) throw closedError();
     const { prompt, ...rest } = request;
-    refuseHugeText(prompt, this.info.context, this.#longestToken);
+    refuseHugeText(prompt, this.info, this.#longestToken);
     const promptIds = await this.encode(prompt);
     const cancel = new Int32Array(new SharedArrayBuffer(4));
     const abort = () => Atomics.store(cancel, 0, 1);
@@ -238,7 +238,7 @@ function closedError(): InternalError {
  * A text that cannot fit the context even in the longest tokens is refused before it is tokenised, which would take a
  * hundred times its size in memory.
  */
-function refuseHugeText(prompt: Prompt, context: number, longestToken: number): void {
+function refuseHugeText(prompt: Prompt, { context, maxContext }: EngineInfo, longestToken: number): void {
   if ('ids' in prompt) return;
   const characters =
     'text' in prompt
@@ -249,7 +249,10 @@ function refuseHugeText(prompt: Prompt, context: number, longestToken: number): 
   throw new RequestError(
     'CONTEXT_EXCEEDED',
     `the prompt has ${characters} characters; a context of ${context} tokens holds less than ${most}`,
-    { hint: 'shorten the prompt or use a larger --ctx', details: { characters, context } },
+    {
+      hint: `shorten the prompt${context < maxContext ? ' or use a larger --ctx' : '; this model takes no larger context'}`,
+      details: { characters, context },
+    },
   );
 }
 

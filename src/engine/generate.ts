@@ -6,7 +6,14 @@ import { Cancelled } from '../experts/store.ts';
 import { assertUnchanged } from '../formats/checkpoint.ts';
 import { StreamDecoder } from '../tokenizer/stream-decoder.ts';
 import type { TokenBytes } from '../tokenizer/token-bytes.ts';
-import type { EffectiveSampling, FinishReason, GenerateEvent, GenerateRequest, GenerateStats } from './api.ts';
+import type {
+  EffectiveSampling,
+  EngineInfo,
+  FinishReason,
+  GenerateEvent,
+  GenerateRequest,
+  GenerateStats,
+} from './api.ts';
 import { maxRssBytes } from './machine.ts';
 import type { Runtime } from './runtime.ts';
 import { Sampler } from './sampler.ts';
@@ -79,7 +86,7 @@ class Generation {
     this.#promptIds = promptIds;
     this.#emit = emit;
     this.#ignoreEos = request.ignoreEos ?? false;
-    const contextLeft = checkPrompt(promptIds, info.context, info.vocabSize);
+    const contextLeft = checkPrompt(promptIds, info);
     this.#sampling = resolveSampling(request, files.checkpoint.generationConfig, contextLeft);
     const usable = Math.min(tokenizer.vocabSize, info.vocabSize);
     this.#sampler = new Sampler(this.#sampling, request.logitBias, usable, request.logprobs);
@@ -185,25 +192,32 @@ class Generation {
       slot_bytes: info.plan.slots,
       max_rss_bytes: maxRssBytes(),
       kernels: info.kernels,
+      activations: info.activations,
       threads: info.threads,
     };
   }
 }
 
 /** Room left for the answer. Throws when the prompt is empty, too long or has impossible ids. */
-function checkPrompt(ids: readonly number[], context: number, vocabSize: number): number {
+function checkPrompt(ids: readonly number[], { context, maxContext, vocabSize }: EngineInfo): number {
   if (ids.length === 0) {
     throw new RequestError('EMPTY_PROMPT', 'the prompt has no tokens', { hint: 'give some text' });
   }
   const bad = ids.find(id => !Number.isInteger(id) || id < 0 || id >= vocabSize);
   if (bad !== undefined) {
-    throw new RequestError('BAD_TOKEN_ID', `token id ${bad} is not in 0..${vocabSize - 1}`, { details: { id: bad } });
+    throw new RequestError('BAD_TOKEN_ID', `token id ${bad} is not in 0..${vocabSize - 1}`, {
+      hint: "give ids of this model's own tokenizer",
+      details: { id: bad },
+    });
   }
   if (ids.length >= context) {
     throw new RequestError(
       'CONTEXT_EXCEEDED',
       `the prompt has ${ids.length} tokens; the context of ${context} leaves no room for an answer`,
-      { hint: 'shorten the prompt or use a larger --ctx', details: { promptTokens: ids.length, context } },
+      {
+        hint: `shorten the prompt${context < maxContext ? ' or use a larger --ctx' : '; this model takes no larger context'}`,
+        details: { promptTokens: ids.length, context },
+      },
     );
   }
   return context - ids.length;

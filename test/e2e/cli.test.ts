@@ -1,12 +1,13 @@
 /** The real program on a tiny checkpoint with random weights: its answers are noise, but always the same noise. */
 
 import { type SpawnSyncReturns, spawn, spawnSync } from 'node:child_process';
-import { mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 
 const MODEL = path.resolve('test/oracles/olmoe');
+const MAX_CONTEXT: number = JSON.parse(readFileSync(path.join(MODEL, 'config.json'), 'utf8')).max_position_embeddings;
 const ENGINE = ['--model', MODEL, '--ram', '1G', '--ctx', '256', '--threads', '2'];
 const LONG = ['--ignore-eos', '--max-tokens', '100000', '--temperature', '0'];
 
@@ -63,9 +64,10 @@ describe('run', () => {
     expect(result).toMatchObject({ model: MODEL, finish_reason: 'length', seed: 5, stop_reason: null });
     expect(result.token_ids).toHaveLength(12);
     expect(result.stats).toMatchObject({ threads: 2, prefill_tokens: result.prompt_ids.length, decode_tokens: 12 });
-    expect(
-      Object.values(result.stats).every(value => typeof value === 'number' || value === result.stats.kernels),
-    ).toBe(true);
+    const { kernels, activations, ...numbers } = result.stats;
+    expect(kernels).toMatch(/^(reference|wasm-baseline|wasm-relaxed)$/);
+    expect(activations).toBe('int8');
+    expect(Object.values(numbers).every(value => typeof value === 'number')).toBe(true);
   });
 
   test('the text on stdout is the text of --json; notes and the seed are on stderr', () => {
@@ -75,6 +77,20 @@ describe('run', () => {
     expect(stdout).toBe(text.endsWith('\n') ? text : `${text}\n`);
     expect(stderr).toMatch(/12 tokens, .* read, ended at the token limit, seed 5\]\n$/);
     expect(coli(['run', ...ENGINE, '--quiet', ...args])).toMatchObject({ stdout, stderr: '' });
+  });
+
+  test('exact activations and a full context are said', () => {
+    const { status, stderr } = coli(['run', ...ENGINE.with(5, '24'), '--activations', 'exact', '--ignore-eos', 'hi']);
+    expect(status).toBe(0);
+    expect(stderr).toMatch(/, exact activations, the context of 24 tokens is full, seed \d+\]\n$/);
+    expect(runJson(['--activations', 'exact', '--max-tokens', '1', 'hi']).stats.activations).toBe('exact');
+  });
+
+  test('more threads than processors are told once', () => {
+    const more = String(os.availableParallelism() + 1);
+    const { stderr } = coli(['run', ...ENGINE.with(7, more), '--max-tokens', '1', 'hi']);
+    expect(stderr.match(/--threads \d+ is more than this machine has/g)).toHaveLength(1);
+    expect(coli(['info', ...ENGINE.with(7, more)]).stdout).toMatch(/^note +--threads \d+ is more/m);
   });
 
   test('without --seed a random one is used and reported, and gives the same text again', () => {
@@ -146,6 +162,12 @@ describe('failures are exit code 1 with the cause and the next step', () => {
     expect(JSON.parse(stdout).error).toMatchObject({
       code: 'CONTEXT_EXCEEDED',
       message: expect.stringMatching(/\d+ tokens.*8/),
+      hint: expect.stringContaining('larger --ctx'),
+    });
+    const most = coli(['run', ...ENGINE.with(5, String(MAX_CONTEXT)), '--json', 'word '.repeat(MAX_CONTEXT)]);
+    expect(JSON.parse(most.stdout).error).toMatchObject({
+      code: 'CONTEXT_EXCEEDED',
+      hint: 'shorten the prompt; this model takes no larger context',
     });
   });
 
@@ -206,6 +228,28 @@ describe('chat from a pipe', () => {
     expect(stderr.match(/^\[6 tokens, .*\]$/gm)).toHaveLength(2);
     expect(stderr).toMatch(/^sampling +temperature 0/m);
     expect(stderr).not.toContain('\x1b');
+  });
+
+  test('exact activations are said when it starts', () => {
+    const { stderr } = coli([...args, '--activations', 'exact'], { input: 'one\n' });
+    expect(stderr).toMatch(/^ready in .* in memory, exact activations; /m);
+  });
+
+  test('a model without a chat template is refused at the start', () => {
+    const model = path.join(folder, 'no-template');
+    cpSync(MODEL, model, { recursive: true });
+    const file = path.join(model, 'tokenizer_config.json');
+    const { chat_template: _, ...config } = JSON.parse(readFileSync(file, 'utf8'));
+    writeFileSync(file, JSON.stringify(config));
+    const { status, stdout, stderr } = coli(['chat', '--model', model, ...ENGINE.slice(2)], { input: ':quit\n' });
+    expect({ status, stdout }).toEqual({ status: 1, stdout: '' });
+    expect(stderr).toMatch(/^coli: this model has no chat template; .*run --raw\n$/m);
+  });
+
+  test('a command that does not exist is not sent, and is a failure in a script', () => {
+    const { status, stdout, stderr } = coli(args, { input: ':undo 2\n' });
+    expect({ status, stdout }).toEqual({ status: 1, stdout: '' });
+    expect(stderr).toContain(':undo takes nothing after it; nothing was sent');
   });
 
   test('a turn that does not fit is refused with the numbers, and :undo makes room', () => {

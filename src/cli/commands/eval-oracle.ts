@@ -3,11 +3,13 @@
 import { evalOracle } from '../../eval/oracle.ts';
 import { oracleJson, oracleText } from '../eval-report.ts';
 import { Interrupts } from '../interrupts.ts';
+import { flagNotes } from '../model.ts';
 import { type EngineFlags, engineOptions } from '../options.ts';
 import { note, writeJson, writeText } from '../output.ts';
 
 export async function oracle(directory: string, flags: EngineFlags & { json?: boolean }): Promise<number> {
   new Interrupts().listen();
+  for (const line of flagNotes(flags)) note(line, flags.json);
   const report = await evalOracle(directory, engineOptions(flags, directory));
   if (flags.json) writeJson(oracleJson(directory, report));
   else writeText(oracleText(report));

@@ -1,6 +1,6 @@
 /** coli info: what the model is, what the machine has, and what would be where. */
 
-import { modelDirectory, packageVersion } from '../model.ts';
+import { flagNotes, modelDirectory, packageVersion } from '../model.ts';
 import { type EngineFlags, engineOptions } from '../options.ts';
 import { writeJson, writeText } from '../output.ts';
 import { infoJson, infoText } from '../report.ts';
@@ -11,6 +11,6 @@ export async function modelInfo(flags: EngineFlags & { json?: boolean }): Promis
   const { inspectModel } = await import('../../engine/describe.ts');
   const info = inspectModel(engineOptions(flags, directory));
   if (flags.json) writeJson(infoJson(packageVersion(), info));
-  else writeText(infoText(packageVersion(), info));
+  else writeText(infoText(packageVersion(), { ...info, notes: [...flagNotes(flags), ...info.notes] }));
   return 0;
 }

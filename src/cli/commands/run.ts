@@ -6,10 +6,11 @@ import { streamAnswer } from '../answer.ts';
 import { EXIT_INTERRUPTED, Interrupts } from '../interrupts.ts';
 import { openModel } from '../model.ts';
 import { type EngineFlags, generateOptions, type SamplingFlags } from '../options.ts';
-import { note, outputClosed, writeAnswer, writeJson } from '../output.ts';
+import { dimNote, outputClosed, writeAnswer, writeJson } from '../output.ts';
 import { Progress } from '../progress.ts';
 import { readPrompt } from '../prompt-input.ts';
 import { answerFooter, answerJson } from '../report.ts';
+import { isTerminal } from '../terminal.ts';
 
 export interface RunFlags extends EngineFlags, SamplingFlags {
   raw?: boolean;
@@ -36,12 +37,18 @@ export async function run(words: readonly string[], flags: RunFlags): Promise<nu
         progress: quiet ? null : new Progress(),
       }),
     );
+    const interrupted = answer.end.finishReason === 'cancelled' && !outputClosed.aborted;
     if (flags.json) writeJson(answerJson(engine.info.directory, answer));
     else {
-      if (lastChar !== '\n') writeAnswer('\n');
-      note(`[${answerFooter(answer)}, seed ${answer.start.sampling.seed}]`, quiet || outputClosed.aborted);
+      const ended = lastChar === '\n';
+      if (!ended) writeAnswer('\n');
+      if (!quiet && !outputClosed.aborted) {
+        // The terminal has written ^C where the cursor was.
+        if (interrupted && (ended || !isTerminal(process.stdout)) && isTerminal(process.stderr)) dimNote('');
+        dimNote(`[${answerFooter(answer, engine.info.context)}, seed ${answer.start.sampling.seed}]`);
+      }
     }
-    return answer.end.finishReason === 'cancelled' && !outputClosed.aborted ? EXIT_INTERRUPTED : 0;
+    return interrupted ? EXIT_INTERRUPTED : 0;
   } finally {
     await engine.close();
   }
@@ -53,7 +60,7 @@ async function promptOf(words: readonly string[], flags: RunFlags): Promise<Prom
       hint: 'leave one of the two out',
     });
   }
-  const text = await readPrompt(words, flags.raw === true);
+  const text = await readPrompt(words, flags.raw === true, process.stdin, flags.quiet || flags.json);
   if (flags.raw) return { text };
   const system = flags.system === undefined ? [] : [{ role: 'system', content: flags.system }];
   return { messages: [...system, { role: 'user', content: text }] };
