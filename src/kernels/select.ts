@@ -42,7 +42,9 @@ export function selectKernels(choice: KernelChoice, compile: CompileVariant = co
       return { name, factory, module, note: reasons.length ? `using ${name}: ${reasons.join('; ')}` : null };
     } catch (error) {
       cause = error;
-      reasons.push(`${name} cannot be used (${error instanceof Error ? error.message : error})`);
+      const text = error instanceof Error ? error.message : String(error);
+      const fix = error instanceof KernelError && error.hint ? `; ${error.hint}` : '';
+      reasons.push(`${name} cannot be used (${text}${fix})`);
     }
   }
   const hint = cause instanceof KernelError ? cause.hint : undefined;

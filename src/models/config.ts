@@ -3,6 +3,9 @@
 import { z } from 'zod';
 import { ConfigError } from '../common/errors.ts';
 
+/** Published models list one to three end tokens; beyond this it is not a list of stops. */
+const MAX_EOS_IDS = 64;
+
 /** A positive integer with a sanity limit, so that a hostile config cannot ask for absurd allocations. */
 export const count = (max: number) => z.number().int().min(1).max(max);
 
@@ -10,7 +13,7 @@ export const positive = z.number().positive().finite();
 
 /** One id, several, or none -> a list. */
 export const eosField = z
-  .union([z.number().int().min(0), z.array(z.number().int().min(0)).max(64), z.null()])
+  .union([z.number().int().min(0), z.array(z.number().int().min(0)).max(MAX_EOS_IDS), z.null()])
   .optional()
   .transform(value => (value === undefined || value === null ? [] : Array.isArray(value) ? value : [value]));
 

@@ -16,17 +16,33 @@ import type { BuildContext, DenseTensor, Family, Model, ModelShape, Observer, Te
 
 // ---- config ---------------------------------------------------------------------------------------------------------
 
+// Sanity limits, above everything published in any family, so that a hostile file cannot make tables of absurd length. The
+// size of any one matrix stays an exact integer. What a model really costs is the plan's business.
+
+/** hidden_size and intermediate_size; the widest published models have 53,248. */
+const MAX_WIDTH = 65536;
+/** Published models have fewer than 130; each layer costs a list of tensor names before any weight is looked for. */
+const MAX_LAYERS = 1024;
+/** Published models have up to 128 heads. */
+const MAX_HEADS = 1024;
+/** Of one layer; published models have a few hundred. */
+const MAX_EXPERTS = 4096;
+/** The largest published vocabulary has about 260,000 tokens. */
+const MAX_VOCABULARY = 2 ** 24;
+/** The longest published contexts have 10 million positions. Above 2^24 float32, in which angles are made, cannot count them. */
+const MAX_CONTEXT = 2 ** 24;
+
 const schema = z.object({
-  hidden_size: count(65536),
-  intermediate_size: count(65536),
-  num_hidden_layers: count(1024),
-  num_attention_heads: count(1024),
-  num_key_value_heads: count(1024).nullish(),
-  num_experts: count(4096),
-  num_experts_per_tok: count(4096),
+  hidden_size: count(MAX_WIDTH),
+  intermediate_size: count(MAX_WIDTH),
+  num_hidden_layers: count(MAX_LAYERS),
+  num_attention_heads: count(MAX_HEADS),
+  num_key_value_heads: count(MAX_HEADS).nullish(),
+  num_experts: count(MAX_EXPERTS),
+  num_experts_per_tok: count(MAX_EXPERTS),
   norm_topk_prob: z.boolean().default(false),
-  vocab_size: count(2 ** 24),
-  max_position_embeddings: count(2 ** 24),
+  vocab_size: count(MAX_VOCABULARY),
+  max_position_embeddings: count(MAX_CONTEXT),
   rope_theta: positive.optional(),
   rope_scaling: z.null({ message: 'must be null: scaled rotary positions are not supported for olmoe' }).optional(),
   rope_parameters: z.object({ rope_type: z.literal('default'), rope_theta: positive }).nullish(),

@@ -25,7 +25,7 @@ interface MatrixSource {
   readonly packer: string | null;
 }
 
-/** The names under which a routed expert may be stored (models/family.ts: ExpertTensors). */
+/** The names under which a routed expert may be stored (models/family.ts: TensorTable). */
 export interface ExpertNames {
   readonly layer: number;
   readonly expert: number;

@@ -104,7 +104,9 @@ export class ReadPool {
       });
     }
     if (this.#closed || !this.#threads.some(reader => reader.alive)) {
-      throw new StorageError('READER_DIED', `nobody is left to read ${this.#o.table.name(record)}`, { hint: START_AGAIN });
+      throw new StorageError('READER_DIED', `nobody is left to read ${this.#o.table.name(record)}`, {
+        hint: START_AGAIN,
+      });
     }
     const ticket = this.#queue.submit(record, arena, destination, priority);
     this.#outstanding++;

@@ -48,7 +48,7 @@ export class ChatEncoder {
     const template = this.#template;
     if (!template) {
       throw new RequestError('NO_CHAT_TEMPLATE', 'this model has no chat template', {
-        hint: 'use the raw prompt form (coli run --raw, /v1/completions)',
+        hint: 'it can only continue a text: use coli run --raw',
       });
     }
     const given = tools && tools.length > 0 ? tools : null;
