@@ -1,5 +1,9 @@
-import { globSync, readFileSync } from 'node:fs';
-import { describe, expect, test } from 'vitest';
+import { execFileSync } from 'node:child_process';
+import { globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { describe, expect, onTestFinished, test } from 'vitest';
 
 /** Everything a reader may copy a command from. */
 const DOCUMENTS = globSync(['*.md', 'docs/**/*.md', 'src/**/*.md', 'models/**/*.md', 'bench/**/*.md', '.ci/*']).sort();
@@ -59,4 +63,25 @@ test('the package is not named coli, and its command is', () => {
   const manifest = JSON.parse(readFileSync('package.json', 'utf8'));
   expect(manifest.name).not.toBe('coli');
   expect(Object.keys(manifest.bin)).toEqual(['coli']);
+});
+
+test('the program in the quick start runs', () => {
+  const section = readFileSync('docs/quickstart.md', 'utf8').split('## From a program')[1];
+  const [, program] = /```js\n(.*?)```/s.exec(section)!;
+  expect(program).toContain("from 'colibri-moe'");
+  const source = program.replace("'colibri-moe'", JSON.stringify(pathToFileURL(path.resolve('src/index.ts')).href));
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'coli-program-'));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  writeFileSync(path.join(folder, 'program.mjs'), source);
+  const output = execFileSync(process.execPath, [path.join(folder, 'program.mjs')], { encoding: 'utf8' });
+  expect(output).toMatch(
+    /lines.*\nstop after \d+ tokens\n(\d+) tokens, \d+ predicted, the last with -log p = \d+\.\d{3}\n$/s,
+  );
+});
+
+test('every benchmark is named in the change log', () => {
+  const names = [...readFileSync('bench/main.ts', 'utf8').matchAll(/^ {2}(\w+): \{\s+about/gm)].map(([, name]) => name);
+  expect(names.length).toBeGreaterThan(4);
+  const line = /^- Benchmarks: .*$/m.exec(readFileSync('CHANGELOG.md', 'utf8'))![0];
+  for (const name of names) expect(line).toContain(`\`${name}\``);
 });

@@ -14,7 +14,10 @@ export async function oracle(directory: string, flags: EngineFlags & { json?: bo
   if (flags.json) writeJson(oracleJson(directory, report));
   else writeText(oracleText(report));
   if (!report.passed && flags.activations !== 'exact') {
-    note('the reference has float32 activations; integer formats use int8 ones unless --activations exact is given');
+    note(
+      'the reference has float32 activations; integer formats use int8 ones unless --activations exact is given',
+      flags.json,
+    );
   }
   return report.passed ? 0 : 1;
 }
