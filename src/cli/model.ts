@@ -34,7 +34,7 @@ export function modelDirectory(flags: EngineFlags, quiet: boolean): string {
 /** What to tell about flags that work but hardly help. */
 export function flagNotes({ threads }: EngineFlags, cpus = os.availableParallelism()): string[] {
   if (threads === undefined || threads <= cpus) return [];
-  return [`--threads ${threads} is more than this machine has (${cpus}); that is slower, not faster`];
+  return [`--threads ${threads} is more than this machine has (${cpus}); they wait for each other`];
 }
 
 /** Opens the engine with what the flags say; loading and what it decided are told on stderr. */

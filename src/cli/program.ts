@@ -48,6 +48,8 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
     .version(packageVersion())
     .exitOverride()
     .configureOutput({ writeOut: text => writeLine(text.trimEnd()), writeErr: complain })
+    // The column of commands is wide; without this their descriptions would not be wrapped at 80 columns.
+    .configureHelp({ minWidthToWrap: 20 })
     .showSuggestionAfterError(true)
     .addHelpText('after', examples('coli run "What does grep do?"', 'coli run --help'));
 

@@ -92,7 +92,7 @@ describe('fallback', () => {
       throw new KernelError('KERNELS_NOT_BUILT', 'relaxed.wasm cannot be read', { hint: 'npm run prepare' });
     };
     expect(failure('wasm', notBuilt)).toMatchObject({ code: 'KERNEL_UNAVAILABLE', hint: 'npm run prepare' });
-    expect(selectKernels('auto', notBuilt).note).toContain('relaxed.wasm cannot be read');
+    expect(selectKernels('auto', notBuilt).note).toContain('relaxed.wasm cannot be read; npm run prepare');
   });
 });
 
