@@ -64,7 +64,11 @@ export class Lanes {
     for (let lane = 1; lane < this.count; lane++) {
       const { name: kernels, module } = selected;
       const workerData: LaneData = { lane, control: this.#buffer, memories, kernels, module };
-      const worker = new Worker(workerUrl('lane', import.meta.url), { workerData, resourceLimits: LANE_LIMITS });
+      const worker = new Worker(workerUrl('lane', import.meta.url), {
+        workerData,
+        execArgv: [],
+        resourceLimits: LANE_LIMITS,
+      });
       ready.push(
         new Promise((resolve, reject) => {
           worker.once('message', (ready: LaneReady) => {

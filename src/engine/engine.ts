@@ -94,6 +94,8 @@ class EngineClient implements Engine {
     this.#onProgress = onProgress;
     this.#worker = new Worker(workerUrl('engine-worker', import.meta.url), {
       workerData,
+      // flags of the caller's own start, such as --eval, are not for this thread
+      execArgv: [],
       resourceLimits: ENGINE_LIMITS,
     });
     this.#worker.on('message', (reply: Reply) => this.#receive(reply));

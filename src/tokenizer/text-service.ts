@@ -166,6 +166,7 @@ export class TextService {
   #start(): Promise<void> {
     const worker = new Worker(workerUrl('text-worker', import.meta.url), {
       workerData: this.#data,
+      execArgv: [],
       resourceLimits: { maxOldGenerationSizeMb: this.#heapMb, maxYoungGenerationSizeMb: 8 },
     });
     this.#worker = worker;
