@@ -10,6 +10,7 @@ import type { KvCache } from '../layers/kv-cache.ts';
 import type { Model } from '../models/family.ts';
 import type { FaultPlan } from '../storage/faults.ts';
 import { ReadPool } from '../storage/read-pool.ts';
+import { requireHashes } from '../storage/record-table.ts';
 import type { EngineInfo, EngineOptions, OpenProgress } from './api.ts';
 import { describe } from './describe.ts';
 import { type ModelFiles, readModel } from './model-files.ts';
@@ -54,6 +55,7 @@ export class Runtime {
     hooks: RuntimeHooks = {},
     files: ModelFiles = readModel(options.model, hooks.arenaBytes),
   ): Promise<Runtime> {
+    if (options.verify) requireHashes(files.table, files.checkpoint.directory);
     const settings = settle(options, files.shape, hooks.arenaBytes);
     const planned = planModel(files, options, settings);
     const { built, summary } = planned;

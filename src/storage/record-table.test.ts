@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, test } from 'vitest';
 import type { StoredRecord } from '../quant/stored.ts';
-import { PAGE, RecordTable } from './record-table.ts';
+import { PAGE, RecordTable, requireHashes } from './record-table.ts';
 import { directRecord, packedRecord, TestFiles } from './test-support.ts';
 
 const files = new TestFiles();
@@ -116,5 +116,31 @@ describe('sharing', () => {
   test('a hash over several extents is refused', () => {
     const extent = { file: 0, offset: 0, bytes: 1 };
     expect(() => build(directRecord('a', [extent, extent], 'ab'.repeat(32)))).toThrow(/hash/);
+  });
+});
+
+describe('verification needs hashes', () => {
+  const record = (name: string, sha256: string | null): StoredRecord => ({
+    ...directRecord(name, [{ file: 0, offset: 0, bytes: PAGE }]),
+    sha256,
+  });
+  const hash = 'ab'.repeat(32);
+
+  test('of every record', () => {
+    expect(() => requireHashes(build(record('a', hash), record('b', hash)), '/m')).not.toThrow();
+  });
+
+  test.each([
+    [[null, null], /^\/m states no hashes, so/, 2],
+    [[hash, null], /^\/m states no hash for 1 of 2 records, such as b, so/, 1],
+  ])('%j is refused', (hashes, message, without) => {
+    const check = () => requireHashes(build(record('a', hashes[0]), record('b', hashes[1])), '/m');
+    expect(check).toThrow(
+      expect.objectContaining({
+        code: 'NO_HASHES',
+        message: expect.stringMatching(message),
+        details: { directory: '/m', records: 2, without },
+      }),
+    );
   });
 });

@@ -3,7 +3,7 @@
  * buffer that readers look into without copies. Numbers are float64: file offsets pass 2^32 but never 2^53.
  */
 
-import { InternalError } from '../common/errors.ts';
+import { InternalError, ModelFileError } from '../common/errors.ts';
 import { alignDown, alignUp } from '../common/units.ts';
 import type { FileIdentity } from '../formats/checkpoint-types.ts';
 import type { PackStep, StoredRecord } from '../quant/stored.ts';
@@ -222,6 +222,25 @@ export class RecordTable {
     this.#hashes.set(bytes, index * HASH_BYTES);
     this.#words[index * RECORD_WORDS + HASHED] = 1;
   }
+}
+
+/** For `--verify`: throws NO_HASHES unless every record has a hash, because the others would pass unchecked. */
+export function requireHashes(table: RecordTable, directory: string): void {
+  let without = 0;
+  let first = '';
+  for (let record = 0; record < table.records; record++) {
+    if (table.hash(record) !== null) continue;
+    if (without++ === 0) first = table.name(record);
+  }
+  if (without === 0) return;
+  const which =
+    without === table.records
+      ? 'states no hashes'
+      : `states no hash for ${without} of ${table.records} records, such as ${first}`;
+  throw new ModelFileError('NO_HASHES', `${directory} ${which}, so it cannot be verified`, {
+    hint: 'convert it with `coli convert`, which writes a hash for every record, or run without --verify',
+    details: { directory, records: table.records, without },
+  });
 }
 
 function packedBytes(record: StoredRecord): number {

@@ -150,6 +150,11 @@ describe('hashes of a container', () => {
     });
   });
 
+  test('--verify refuses a model that states no hashes', async () => {
+    const error = await rejection(Bench.open({ model: source, verify: true }));
+    expect(error).toMatchObject({ code: 'NO_HASHES', message: expect.stringContaining(source) });
+  });
+
   test('without --verify hashes are not compared', async () => {
     const model = damaged(`model.layers.1.mlp.experts.${usedExpert}.record`);
     await withBench({ model }, {}, bench => expect(bench.run(PROMPT, REQUEST).error).toBeNull());
