@@ -47,7 +47,6 @@ export function planConversion(options: ConvertOptions): ConversionPlan {
   const config = family.parseConfig(checkpoint.config);
   const table = family.tensors(config);
   const found = resolveRecords(checkpoint, table, family.shape(config), Number.POSITIVE_INFINITY);
-  requireKnownTensors(checkpoint, found.unknown);
 
   const resident = table.dense.map(tensor => planDense(tensor, recordOf(found, tensor), dense));
   const routed = table.experts.map((names, i) => planExpert(names, expertRecord(found, table, i), experts));
@@ -86,18 +85,6 @@ function requireKnown(flag: keyof ConvertParameters, value: string, known: Reado
   throw new ConvertError('BAD_ENCODING', `${flag} cannot be ${value}; it is one of ${Object.keys(known).join(', ')}`, {
     details: { flag, got: value },
   });
-}
-
-function requireKnownTensors(checkpoint: Checkpoint, unknown: readonly string[]): void {
-  if (unknown.length === 0) return;
-  throw new ConvertError(
-    'UNKNOWN_TENSORS',
-    `${checkpoint.directory} holds ${unknown.length} tensors that this family does not know: ${listNames(unknown)}`,
-    {
-      hint: 'nothing was written: a container without them would be another model',
-      details: { count: unknown.length, tensors: unknown.slice(0, 100) },
-    },
-  );
 }
 
 function recordOf(found: ModelRecords, tensor: DenseTensor): StoredRecord {

@@ -39,7 +39,7 @@ describe('before the first write', () => {
     await expectRefusal(
       optionsFor(source),
       'UNKNOWN_TENSORS',
-      /1 tensors that this family does not know: "model\.extra\.weight"/,
+      /holds 1 tensor that its config\.json has no use for: "model\.extra\.weight"/,
     );
   });
 

@@ -43,14 +43,13 @@ function resolve(tensors: Entries, config: Record<string, unknown> = CONFIG, max
 }
 
 test('one record per resident tensor and per expert, experts of a layer together', () => {
-  const { records, dense, firstExpert, unknown } = resolve(entries());
+  const { records, dense, firstExpert } = resolve(entries());
   expect(dense.size).toBe(3 + 2 * 9);
   expect(records).toHaveLength(dense.size + 6);
   expect(firstExpert).toEqual([21, 24]);
   expect(records.slice(21).map(record => record.name)).toEqual(
     [0, 1].flatMap(layer => [0, 1, 2].map(expert => `layer ${layer} expert ${expert}`)),
   );
-  expect(unknown).toEqual([]);
   for (const [name, indices] of dense) expect(indices.map(i => records[i].name)).toEqual([name]);
 });
 
@@ -140,13 +139,26 @@ describe('the census', () => {
     );
   });
 
-  test('tensors that nobody needs are listed, known spares are not', () => {
-    const { unknown } = resolve({
-      ...entries(),
-      'model.layers.0.self_attn.rotary_emb.inv_freq': ['F32', [8]],
-      'model.layers.0.self_attn.q_proj.bias': ['BF16', [64]],
-    });
-    expect(unknown).toEqual(['model.layers.0.self_attn.q_proj.bias']);
+  test('known spares are left out', () => {
+    const spare: Entries = { 'model.layers.0.self_attn.rotary_emb.inv_freq': ['F32', [8]] };
+    expect(resolve({ ...entries(), ...spare })).toEqual(resolve(entries()));
+  });
+
+  test.each(['self_attn.q_proj.bias', 'mlp.shared_expert.up_proj.weight', 'mlp.gate.weight.qs.qs'])(
+    'a tensor %s that no forward pass uses is another model',
+    name => {
+      const full = `model.layers.0.${name}`;
+      const error = refusal(() => resolve({ ...entries(), [full]: ['BF16', [64]] }));
+      expect(error.code).toBe('UNKNOWN_TENSORS');
+      expect(error.message).toContain(`holds 1 tensor that its config.json has no use for: "${full}"`);
+      expect(error.details).toEqual({ count: 1, tensors: [full] });
+    },
+  );
+
+  test('more layers than config.json says is another model', () => {
+    const error = refusal(() => resolve(entries(), { ...CONFIG, num_hidden_layers: 1 }));
+    expect(error.code).toBe('UNKNOWN_TENSORS');
+    expect(error.message).toMatch(/holds 18 tensors .*"model\.layers\.1\..* and 13 more/);
   });
 });
 

@@ -1,7 +1,9 @@
 /** Which records a model consists of: one per resident tensor (or piece of a large one) and one per routed expert. */
 
+import { ModelFileError } from '../common/errors.ts';
 import { countExperts, requireExpertCount, requireTensors } from '../formats/census.ts';
 import type { Checkpoint } from '../formats/checkpoint-types.ts';
+import { listNames } from '../formats/files.ts';
 import { isTileLayout, layoutBytes, TILE_ROWS } from '../quant/layouts.ts';
 import { resolveExpert, resolveFloatMatrix, resolveMatrix, resolveVector } from '../quant/resolve.ts';
 import type { StoredRecord } from '../quant/stored.ts';
@@ -13,11 +15,9 @@ export interface ModelRecords {
   readonly dense: ReadonlyMap<string, readonly number[]>;
   /** First record of each layer's experts; -1 for layers without. */
   readonly firstExpert: readonly number[];
-  /** Tensors of the checkpoint that the family neither needs nor knows. */
-  readonly unknown: readonly string[];
 }
 
-/** Reads the tensor table only. Throws when tensors are absent, of a wrong shape, or in an unknown encoding. */
+/** Reads the tensor table only. Throws when tensors are absent, unknown to the family, misshapen or in an unknown encoding. */
 export function resolveRecords(
   checkpoint: Checkpoint,
   table: TensorTable,
@@ -25,6 +25,7 @@ export function resolveRecords(
   maxPieceBytes: number,
 ): ModelRecords {
   requireComplete(checkpoint, table, shape);
+  requireKnown(checkpoint, table);
   const records: StoredRecord[] = [];
   const dense = new Map<string, number[]>();
   for (const tensor of table.dense) {
@@ -39,7 +40,7 @@ export function resolveRecords(
     if (names.expert === 0) firstExpert[names.layer] = records.length;
     records.push(resolveExpert(checkpoint, names, table));
   }
-  return { records, dense, firstExpert, unknown: unknownTensors(checkpoint, table) };
+  return { records, dense, firstExpert };
 }
 
 function resolveDense(checkpoint: Checkpoint, { name, role, rows, columns }: DenseTensor): StoredRecord {
@@ -67,14 +68,23 @@ function requireComplete(checkpoint: Checkpoint, table: TensorTable, shape: Mode
   requireTensors(checkpoint.directory, tensors, required);
 }
 
-function unknownTensors(checkpoint: Checkpoint, table: TensorTable): string[] {
+/** Weights that no forward pass would use make it another model: a variant with biases, shared experts, more layers. */
+function requireKnown(checkpoint: Checkpoint, table: TensorTable): void {
   const known = new Set(table.dense.map(tensor => tensor.name));
   for (const e of table.experts) {
     for (const name of [e.gate, e.up, e.down, e.record, e.merged, e.mergedScales]) known.add(name);
   }
-  return [...checkpoint.tensors.keys()].filter(
-    name =>
-      !known.has(name) && !known.has(name.replace(/\.qs$/, '')) && !table.ignored.some(pattern => pattern.test(name)),
+  const isKnown = (name: string): boolean => known.has(name) || table.ignored.some(pattern => pattern.test(name));
+  const unknown = [...checkpoint.tensors.keys()].filter(name => !isKnown(name.replace(/\.qs$/, '')) && !isKnown(name));
+  if (unknown.length === 0) return;
+  const count = unknown.length === 1 ? '1 tensor' : `${unknown.length} tensors`;
+  throw new ModelFileError(
+    'UNKNOWN_TENSORS',
+    `${checkpoint.directory} holds ${count} that its config.json has no use for: ${listNames(unknown)}`,
+    {
+      hint: 'config.json and weights belong to different models, or this is a variant that is not supported',
+      details: { count: unknown.length, tensors: unknown.slice(0, 100) },
+    },
   );
 }
 
