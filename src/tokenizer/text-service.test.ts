@@ -160,6 +160,41 @@ describe('what fails, fails alone', () => {
     expect(next).toMatchObject({ status: 'fulfilled', value: { text: 'ok' } });
   });
 
+  test('a text without end is not blamed on the chat template', async () => {
+    const json = JSON.parse(readFileSync(`${DATA}qwen3-moe/tokenizer.json`, 'utf8'));
+    json.pre_tokenizer.pretokenizers[0].pattern.Regex = '(a+)+$';
+    const service = await open(copy('ok', JSON.stringify(json)), { callLimitMs: 500 });
+    await expect(service.encode(`${'a'.repeat(60)}b`)).rejects.toMatchObject({
+      code: 'TEXT_TIME_LIMIT',
+      hint: expect.not.stringContaining('template'),
+    });
+  });
+
+  test('steps of a normalizer that multiply each other are stopped, at any text', async () => {
+    const json = JSON.parse(readFileSync(`${DATA}qwen3-moe/tokenizer.json`, 'utf8'));
+    const step = { type: 'Replace', pattern: { String: 'a' }, content: 'a'.repeat(10) };
+    json.normalizer = { type: 'Sequence', normalizers: Array(30).fill(step) };
+    const service = await open(copy('ok', JSON.stringify(json)));
+    await expect(service.encode('banana')).rejects.toMatchObject({ code: 'TOKENIZER_GROWTH' });
+    expect(await service.encode('moon')).not.toEqual([]);
+  });
+
+  test('an aborted call is dropped, running or waiting; the others are served', async () => {
+    const service = await open(copy(ENDLESS), { heapMb: 2000 });
+    const [running, waiting] = [new AbortController(), new AbortController()];
+    const calls = Promise.allSettled([
+      service.render(user('go'), null, {}, running.signal),
+      service.encode('x', {}, waiting.signal),
+      service.render(user('stay')),
+      service.encode('x', {}, AbortSignal.abort()),
+    ]);
+    waiting.abort();
+    running.abort();
+    const cancelled = { status: 'rejected', reason: { code: 'CANCELLED' } };
+    const served = { status: 'fulfilled', value: { text: 'ok' } };
+    expect(await calls).toMatchObject([cancelled, cancelled, served, cancelled]);
+  });
+
   test('a call that exhausts the memory of the worker fails; the others are served', async () => {
     const service = await open(copy(ENDLESS), { heapMb: 40 });
     const [hungry, next] = await Promise.allSettled([service.render(user('go')), service.render(user('stay'))]);

@@ -18,6 +18,9 @@ export const OPEN_LIMIT_MS = 120_000;
 /** One call. Encoding runs at about 1 MB/s, so this is several times the longest context. */
 export const CALL_LIMIT_MS = 60_000;
 
+/** A thread inside one long built-in (a regular expression, a replacement) cannot be ended before that returns; nobody waits longer. */
+export const TERMINATE_GRACE_MS = 2000;
+
 export interface TextServiceOptions {
   /** Markers of the family's chat format. */
   readonly controlStrings?: readonly string[];
@@ -25,6 +28,13 @@ export interface TextServiceOptions {
   readonly callLimitMs?: number;
   readonly heapMb?: number;
 }
+
+/** What may be wrong when a short text takes for ever. */
+const SUSPECT = {
+  render: 'the chat template or a regular expression of tokenizer.json',
+  encode: 'a regular expression of tokenizer.json',
+  decode: 'tokenizer.json',
+} as const;
 
 interface Call {
   readonly command: TextCommand;
@@ -70,18 +80,22 @@ export class TextService {
     return this.#tokenBytes;
   }
 
-  /** A conversation as text and ids. No text of the request becomes a control token. */
+  /**
+   * A conversation as text and ids. No text of the request becomes a control token.
+   * Throws RequestError (CANCELLED) once `signal` is aborted; so does encode.
+   */
   render(
     messages: readonly unknown[],
     tools?: readonly unknown[] | null,
     options: RenderOptions = {},
+    signal?: AbortSignal,
   ): Promise<Rendered> {
-    return this.#call({ method: 'render', messages, tools: tools ?? null, options }) as Promise<Rendered>;
+    return this.#call({ method: 'render', messages, tools: tools ?? null, options }, signal) as Promise<Rendered>;
   }
 
   /** Raw text to ids, as Hugging Face does it: control tokens in the text are control tokens unless asked otherwise. */
-  encode(text: string, options: RawEncodeOptions = {}): Promise<number[]> {
-    return this.#call({ method: 'encode', text, options }) as Promise<number[]>;
+  encode(text: string, options: RawEncodeOptions = {}, signal?: AbortSignal): Promise<number[]> {
+    return this.#call({ method: 'encode', text, options }, signal) as Promise<number[]>;
   }
 
   decode(ids: readonly number[], options: DecodeOptions = {}): Promise<string> {
@@ -96,12 +110,40 @@ export class TextService {
     await this.#stop();
   }
 
-  #call(command: TextCommand): Promise<unknown> {
+  #call(command: TextCommand, signal?: AbortSignal): Promise<unknown> {
     return new Promise((resolve, reject) => {
       if (this.#closed) return reject(closedError());
-      this.#waiting.push({ command, resolve, reject });
+      if (signal?.aborted) return reject(cancelledError());
+      const call: Call = { command, resolve, reject };
+      if (signal) {
+        const abort = () => this.#cancel(call);
+        signal.addEventListener('abort', abort);
+        const settled = () => signal.removeEventListener('abort', abort);
+        call.resolve = value => {
+          settled();
+          resolve(value);
+        };
+        call.reject = error => {
+          settled();
+          reject(error);
+        };
+      }
+      this.#waiting.push(call);
       this.#next();
     });
+  }
+
+  /** Nothing else stops a worker in the middle of a text: it is dropped, as at the wall limit. */
+  #cancel(call: Call): void {
+    if (this.#running === call) {
+      void this.#stop();
+      this.#abandon(cancelledError());
+      return;
+    }
+    const at = this.#waiting.indexOf(call);
+    if (at < 0) return;
+    this.#waiting.splice(at, 1);
+    call.reject(cancelledError());
   }
 
   /** Gives the next call to the worker, which is started again if the last call ended it. */
@@ -132,7 +174,7 @@ export class TextService {
         'TEXT_TIME_LIMIT',
         `a text took longer than ${this.#callLimitMs} ms to process`,
         {
-          hint: 'shorten the text; if it is short, the chat template is broken or hostile',
+          hint: `shorten the text; if it is short, ${SUSPECT[call.command.method]} is broken or hostile`,
         },
       );
       void this.#stop();
@@ -160,7 +202,15 @@ export class TextService {
     worker?.removeAllListeners();
     // A worker may still fail while it is being ended.
     worker?.on('error', () => {});
-    await worker?.terminate();
+    if (!worker) return;
+    // A thread that cannot be ended must not keep the process alive.
+    worker.unref();
+    let timer: NodeJS.Timeout | undefined;
+    const grace = new Promise(resolve => {
+      timer = setTimeout(resolve, TERMINATE_GRACE_MS);
+    });
+    await Promise.race([worker.terminate(), grace]);
+    clearTimeout(timer);
   }
 
   #start(): Promise<void> {
@@ -171,7 +221,11 @@ export class TextService {
     });
     this.#worker = worker;
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => this.#died(reject, 'loading takes too long'), OPEN_LIMIT_MS).unref();
+      const late = () => {
+        // A worker that was dropped while it loaded does not matter any longer.
+        if (this.#worker === worker) this.#died(reject, 'loading takes too long');
+      };
+      const timer = setTimeout(late, OPEN_LIMIT_MS).unref();
       worker.once('message', (reply: TextReply) => {
         clearTimeout(timer);
         if (reply.kind !== 'ready') {
@@ -209,6 +263,10 @@ export class TextService {
     rejectOpen(error);
     this.#abandon(error);
   }
+}
+
+function cancelledError(): ColiError {
+  return new RequestError('CANCELLED', 'the request was cancelled');
 }
 
 function closedError(): ColiError {

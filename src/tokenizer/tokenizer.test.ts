@@ -79,6 +79,7 @@ describe('every rule of tokenizer.json does what the Rust library does', () => {
     ['pre_tokenizer', { type: 'Split', pattern: { Regex: '(' }, behavior: 'Isolated', invert: false }],
     ['normalizer', { type: 'BertNormalizer' }],
     ['normalizer', { type: 'Replace', pattern: { String: 'a' }, content: '$&' }],
+    ['normalizer', { type: 'Replace', pattern: { String: 'a' }, content: 'a'.repeat(65) }],
     ['decoder', { type: 'CTC' }],
     ['decoder', null],
     ['post_processor', { type: 'RobertaProcessing' }],
