@@ -42,6 +42,6 @@ export function unsupported(checkpoint: Checkpoint, tensor: TensorInfo, stored: 
   const what = `is stored as ${stored}, which this version does not read; it reads ${SUPPORTED_ENCODINGS}`;
   return refuse(checkpoint, tensor, 'ENCODING_UNSUPPORTED', what, {
     got: stored,
-    hint: 'use the BF16 files of this model, or convert them with `coli convert`',
+    hint: 'get the BF16 files of this model; `coli convert` makes them smaller, but cannot read this encoding either',
   });
 }

@@ -220,7 +220,13 @@ describe('refusals name the tensor, what was expected and what is there', () => 
       /F8_E4M3.*it reads F32, BF16, F16/,
     ],
     ['integer vector', () => resolveVector(fake({ w: ['I32', [3]] }), 'w', 3), 'ENCODING_UNSUPPORTED', /I32/],
-    ['no scales', () => resolveMatrix(fake({ w: ['U8', [2, 3]] }), 'w', 2, 3), 'TENSOR_MISSING', /"w.qs" is missing/],
+    ['no scales', () => resolveMatrix(fake({ w: ['I8', [2, 3]] }), 'w', 2, 3), 'TENSOR_MISSING', /"w.qs" is missing/],
+    [
+      'no scales where others have some',
+      () => resolveMatrix(fake({ w: ['U8', [2, 3]], 'v.qs': ['F32', [2]] }), 'w', 2, 3),
+      'TENSOR_MISSING',
+      /"w.qs" is missing/,
+    ],
     [
       'scales of another type',
       () => resolveMatrix(fake({ w: ['U8', [2, 3]], 'w.qs': ['F16', [2]] }), 'w', 2, 3),

@@ -41,4 +41,18 @@ describe('encoding by byte counts', () => {
     expect(resolveMatrix(checkpoint, 'w', 4, 128).parts[0].encoding).toBe('int8-row');
     expect(refusal(() => resolveMatrix(checkpoint, 'n', 4, 128)).code).toBe('ENCODING_UNKNOWN');
   });
+
+  test('what cannot be read is not sent to the converter, which reads no more', () => {
+    expect(refusal(() => form(128, [32, 32], [32])).hint).toMatch(/BF16 files.*cannot read this encoding either/);
+  });
+});
+
+test.each([
+  [null, 'there is no coli.index.json'],
+  [{}, 'coli.index.json does not list it'],
+])('U8 without scales is a tile matrix of a container: index %j', (container, why) => {
+  const error = refusal(() => resolveMatrix(fake({ w: ['U8', [4352]] }, container), 'w', 64, 64));
+  expect(error.code).toBe('MATRIX_NOT_DESCRIBED');
+  expect(error.message).toMatch(new RegExp(`tensor "w" is U8 without scales "w.qs".*${why}`));
+  expect(error.hint).toContain('coli.index.json is missing');
 });

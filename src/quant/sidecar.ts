@@ -4,6 +4,7 @@
  * fit equally well and would decode differently are refused by name.
  */
 
+import type { ModelFileError } from '../common/errors.ts';
 import type { Checkpoint, TensorInfo } from '../formats/checkpoint-types.ts';
 import { GROUP, type Layout } from './layouts.ts';
 import { missing, refuse, unsupported } from './refuse.ts';
@@ -88,6 +89,19 @@ export function requireScales(checkpoint: Checkpoint, of: TensorInfo, name: stri
   return scales;
 }
 
+function usesSidecars({ tensors }: Checkpoint): boolean {
+  return [...tensors.keys()].some(name => name.endsWith('.qs'));
+}
+
+/** Without scales a U8 tensor can only be tiles of a container, and only coli.index.json says which and of what shape. */
+function notDescribed(checkpoint: Checkpoint, weight: TensorInfo): ModelFileError {
+  const index = checkpoint.container ? 'coli.index.json does not list it' : 'there is no coli.index.json';
+  const what = `is U8 without scales "${weight.name}.qs", as in a coli container, but ${index}`;
+  return refuse(checkpoint, weight, 'MATRIX_NOT_DESCRIBED', what, {
+    hint: 'coli.index.json is missing or belongs to another model: copy the whole container again',
+  });
+}
+
 /** Finds out how a U8 or I8 tensor with scales holds the matrix [rows, columns]. */
 export function resolveSidecar(
   checkpoint: Checkpoint,
@@ -95,6 +109,9 @@ export function resolveSidecar(
   rows: number,
   columns: number,
 ): SidecarMatrix {
+  if (weight.dtype === 'U8' && !checkpoint.tensors.has(`${weight.name}.qs`) && !usesSidecars(checkpoint)) {
+    throw notDescribed(checkpoint, weight);
+  }
   const scales = requireScales(checkpoint, weight, `${weight.name}.qs`, null);
   const count = scales.bytes / 4;
   const got = `${weight.bytes} bytes with ${count} scales`;
