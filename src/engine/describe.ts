@@ -1,5 +1,6 @@
 /** What an engine tells about itself, and the same for a model that is only looked at. */
 
+import { quote } from '../formats/files.ts';
 import { selectKernels } from '../kernels/select.ts';
 import { encodingTable } from '../quant/resolve.ts';
 import { closeFiles, openFiles } from '../storage/open-files.ts';
@@ -40,10 +41,12 @@ export function describe(
   const notes = [...planned.notes, chosen.kernelNote, chosen.ioNote].filter(note => note !== null);
   const unused = unsupportedGenerationSettings(checkpoint.generationConfig);
   if (unused.length > 0) notes.push(`generation_config.json: ${unused.join(', ')} is not supported and has no effect`);
-  if (records.unknown.length > 0) {
-    const [first] = records.unknown;
-    notes.push(`${records.unknown.length} tensors that ${family.modelType} does not use are ignored, such as ${first}`);
-  }
+  const { ignoredFiles, unindexedTensors = [] } = checkpoint;
+  const told = (names: readonly string[], what: string): void => {
+    if (names.length > 0) notes.push(`${what}: ${names.length}, such as ${quote(names[0])}`);
+  };
+  told(ignoredFiles, 'weight files that the index does not name are not read');
+  told(unindexedTensors, 'tensors that the index does not list are read all the same');
   return {
     directory: checkpoint.directory,
     family: family.modelType,
