@@ -4,8 +4,8 @@ import { RequestError, UsageError } from '../common/errors.ts';
 import { note } from './output.ts';
 import { isTerminal } from './terminal.ts';
 
-/** Far above any context; it only keeps an endless pipe from filling memory before the context check. */
-export const MAX_PROMPT_BYTES = 64 * 1024 * 1024;
+/** A million tokens of English; more would be copied a few times, outside the plan, before the context check refuses it. */
+export const MAX_PROMPT_BYTES = 4 * 1024 * 1024;
 
 /**
  * `-` alone, or no words while something is piped in, reads standard input. With words it is not read: a pipe may never

@@ -196,14 +196,22 @@ export interface ScoreResult {
   router?: { ids: Int32Array; weights: Float32Array }[];
 }
 
+export interface EncodeOptions {
+  /** Encode a text that no context holds too. It takes up to a hundred times its size in memory, which no budget counts. */
+  readonly anyLength?: boolean;
+}
+
 /** The engine as its users see it. One generation runs at a time; others wait their turn. */
 export interface Engine {
   readonly info: EngineInfo;
   /** Streams events; ends with exactly one `end`, or throws. Aborting gives finishReason 'cancelled'. */
   generate(request: GenerateRequest, signal?: AbortSignal): AsyncIterable<GenerateEvent>;
   score(request: ScoreRequest): Promise<ScoreResult>;
-  /** Ids as a prompt would have them (messages rendered and guarded, text encoded raw). */
-  encode(prompt: Prompt): Promise<number[]>;
+  /**
+   * Ids as a prompt would have them (messages rendered and guarded, text encoded raw). Throws CONTEXT_EXCEEDED for what is
+   * too long for any prompt, unless `anyLength`.
+   */
+  encode(prompt: Prompt, options?: EncodeOptions): Promise<number[]>;
   decode(ids: readonly number[]): Promise<string>;
   close(): Promise<void>;
 }

@@ -6,6 +6,7 @@ import { workerUrl } from '../common/worker-url.ts';
 import type { FaultPlan } from '../storage/faults.ts';
 import { TextService } from '../tokenizer/text-service.ts';
 import type {
+  EncodeOptions,
   Engine,
   EngineInfo,
   EngineOptions,
@@ -133,7 +134,6 @@ class EngineClient implements Engine {
   async *generate(request: GenerateRequest, signal?: AbortSignal): AsyncIterable<GenerateEvent> {
     if (this.#closed) throw closedError();
     const { prompt, ...rest } = request;
-    refuseHugeText(prompt, this.info, this.#longestToken);
     const promptIds = await this.encode(prompt);
     const cancel = new Int32Array(new SharedArrayBuffer(4));
     const abort = () => Atomics.store(cancel, 0, 1);
@@ -165,8 +165,9 @@ class EngineClient implements Engine {
     return run as Promise<ScoreResult>;
   }
 
-  async encode(prompt: Prompt): Promise<number[]> {
+  async encode(prompt: Prompt, { anyLength = false }: EncodeOptions = {}): Promise<number[]> {
     if ('ids' in prompt) return [...prompt.ids];
+    if (!anyLength) refuseHugeText(prompt, this.info, this.#longestToken);
     try {
       if ('text' in prompt) return await this.#text.encode(prompt.text);
       return (await this.#text.render(prompt.messages, prompt.tools)).ids;
@@ -226,7 +227,12 @@ class EngineClient implements Engine {
 
   /** The worker is gone: nobody waits for it any longer. */
   #fail(cause: Error): void {
-    this.#ended ??= new InternalError('ENGINE_DIED', `the engine stopped: ${cause.message}`, { cause });
+    this.#ended ??= this.#closed
+      ? closedError()
+      : new InternalError('ENGINE_DIED', `the engine stopped: ${cause.message}`, {
+          hint: 'open the model again; if it stops again, please report it, with the stack that COLI_DEBUG=1 prints',
+          cause,
+        });
     for (const { reject } of this.#pending.values()) reject(this.#ended);
     this.#pending.clear();
   }

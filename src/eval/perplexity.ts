@@ -42,7 +42,7 @@ export async function evalPerplexity(
       },
     );
   }
-  const ids = await engine.encode({ text });
+  const ids = await engine.encode({ text }, { anyLength: true });
   const total = ids.length - 1;
   let sum = 0;
   for (let from = 0; from < total; from += window) {

@@ -57,6 +57,19 @@ test.each(['start', 'prefill', 'token'] as const)('a signal at the first %s even
   expect((await collect(SHORT)).end).toMatchObject({ text: expected, finishReason: 'length' });
 });
 
+test('a text that no context holds is refused before it is tokenised, unless it is to be encoded whatever its length', async () => {
+  await open();
+  const text = 'x'.repeat(200_000);
+  const messages = [{ role: 'user', content: text }];
+  for (const prompt of [{ text }, { messages }]) {
+    expect(await rejection(engine.encode(prompt))).toMatchObject({
+      code: 'CONTEXT_EXCEEDED',
+      details: { characters: text.length, context: 2048 },
+    });
+  }
+  expect((await engine.encode({ text }, { anyLength: true })).length).toBeGreaterThan(2048);
+});
+
 test('a signal that came before the request gives no token', async () => {
   await open();
   const { end } = await collect(SHORT, AbortSignal.abort());
