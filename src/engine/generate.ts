@@ -104,7 +104,11 @@ class Generation {
       this.#prefill();
       while (this.#generated.length < this.#sampling.maxTokens && this.#next());
     } catch (error) {
-      if (!(error instanceof Cancelled)) throw error;
+      if (!(error instanceof Cancelled)) {
+        // weights that were overwritten explain any other error
+        assertUnchanged(files.checkpoint.files);
+        throw error;
+      }
       this.#finishReason = 'cancelled';
     } finally {
       store.settle();

@@ -44,6 +44,10 @@ export function score(runtime: Runtime, session: Session, request: ScoreRequest)
       },
       collected.observer,
     );
+  } catch (error) {
+    // weights that were overwritten explain any other error
+    assertUnchanged(files.checkpoint.files);
+    throw error;
   } finally {
     runtime.store.settle();
   }
