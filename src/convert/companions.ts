@@ -1,7 +1,7 @@
 /** The small files that belong to a model besides its weights. */
 
-import fs from 'node:fs';
 import { join } from 'node:path';
+import { namesIn, statOf } from '../formats/files.ts';
 import { MAX_CONFIG_BYTES, readJsonObject } from '../formats/json.ts';
 
 /** Configuration, tokenizer, template and licence under the names that Hugging Face repositories use. */
@@ -19,13 +19,10 @@ export interface Companions {
 
 /** Regular files only; symbolic links are followed. */
 export function findCompanions(directory: string): Companions {
-  const copied = fs
-    .readdirSync(directory)
-    .filter(name => COMPANION.test(name) && fs.statSync(join(directory, name), { throwIfNoEntry: false })?.isFile())
-    .sort();
+  const copied = namesIn(directory).filter(name => COMPANION.test(name) && statOf(join(directory, name))?.isFile());
   const absent = USUAL.filter(name => !copied.includes(name));
   if (!hasChatTemplate(directory, copied)) absent.push('chat_template.jinja');
-  const bytes = copied.reduce((sum, name) => sum + fs.statSync(join(directory, name)).size, 0);
+  const bytes = copied.reduce((sum, name) => sum + (statOf(join(directory, name))?.size ?? 0), 0);
   return { copied, absent, bytes };
 }
 

@@ -21,3 +21,13 @@ test('weight files and tensors that the index does not name are told, once each'
     'tensors that the index does not list are read all the same: 1, such as "model.norm.weight"',
   ]);
 });
+
+test('a tokenizer.json that is a link to itself is refused by name', () => {
+  const model = copyPack();
+  const path = join(model, 'tokenizer.json');
+  fs.rmSync(path);
+  fs.symlinkSync(path, path);
+  expect(() => notesOf(model)).toThrow(
+    expect.objectContaining({ code: 'FILE_UNREADABLE', message: expect.stringContaining(path) }),
+  );
+});

@@ -1,11 +1,11 @@
 /** From a model and the user's wishes to a plan: settings with defaults, and everything reserved but not yet allocated. */
 
-import { statSync } from 'node:fs';
 import { join } from 'node:path';
 import { RequestError } from '../common/errors.ts';
 import { Arenas, MAX_ARENA_BYTES } from '../compute/arenas.ts';
 import { Compute } from '../compute/compute.ts';
 import { ExpertStore } from '../experts/store.ts';
+import { statOf } from '../formats/files.ts';
 import { Batch } from '../layers/batch.ts';
 import { KvCache } from '../layers/kv-cache.ts';
 import type { Model, ModelShape } from '../models/family.ts';
@@ -78,7 +78,7 @@ export function planModel(files: ModelFiles, options: EngineOptions, settings: S
   const overhead = overheadBytes({
     lanes: settings.lanes,
     readers: settings.readers,
-    tokenizerBytes: statSync(join(checkpoint.directory, 'tokenizer.json'), { throwIfNoEntry: false })?.size ?? 0,
+    tokenizerBytes: statOf(join(checkpoint.directory, 'tokenizer.json'))?.size ?? 0,
     tensors: checkpoint.tensors.size,
     records: checkpoint.container?.experts.size ?? 0,
     context: settings.context,

@@ -1,11 +1,10 @@
 /** Opening a model directory: config, which files are the weights, and where every tensor lies. No tensor data is read. */
 
-import fs from 'node:fs';
 import { basename, join, resolve } from 'node:path';
 import { ModelFileError } from '../common/errors.ts';
 import type { Checkpoint, FileIdentity, TensorInfo } from './checkpoint-types.ts';
 import { CONTAINER_INDEX_FILE, checkContainerTensors, readContainerIndex } from './container-index.ts';
-import { quote } from './files.ts';
+import { isThere, quote, statOf } from './files.ts';
 import { MAX_CONFIG_BYTES, readJsonObject } from './json.ts';
 import { readSafetensorsHeader } from './safetensors.ts';
 import { checkWeightMap, chooseShards } from './shard-index.ts';
@@ -43,7 +42,7 @@ export function openCheckpoint(directory: string): Checkpoint {
 }
 
 function requireModelDirectory(root: string): void {
-  const stat = fs.statSync(root, { throwIfNoEntry: false });
+  const stat = statOf(root);
   if (stat === undefined) {
     throw new ModelFileError('MODEL_NOT_FOUND', `${root} does not exist`, {
       hint: 'give the path of a directory that holds config.json and .safetensors files',
@@ -57,7 +56,7 @@ function requireModelDirectory(root: string): void {
     });
   }
   if (!isThere(join(root, 'config.json'))) {
-    const inCache = fs.existsSync(join(root, 'snapshots'));
+    const inCache = isThere(join(root, 'snapshots'));
     throw new ModelFileError('CONFIG_MISSING', `${root} has no config.json`, {
       hint: inCache
         ? 'this is a download cache: give one of the directories below its snapshots/'
@@ -65,11 +64,6 @@ function requireModelDirectory(root: string): void {
       details: { file: join(root, 'config.json') },
     });
   }
-}
-
-/** True for a link whose target is gone too: reading it then fails by name instead of passing as "not there". */
-function isThere(path: string): boolean {
-  return fs.lstatSync(path, { throwIfNoEntry: false }) !== undefined;
 }
 
 /** Headers of all shards, merged; the same tensor in two shards is refused, because one of them would be ignored. */

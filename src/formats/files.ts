@@ -1,7 +1,7 @@
 /** Reading model files: every read of this folder goes through here, so sizes are checked before memory is taken. */
 
 import fs from 'node:fs';
-import { ModelFileError, StorageError } from '../common/errors.ts';
+import { ColiError, ModelFileError, StorageError } from '../common/errors.ts';
 import type { FileIdentity } from './checkpoint-types.ts';
 
 /** Node refuses a single read of 2 GiB or more; half of that keeps clear of the limit. */
@@ -24,6 +24,13 @@ export function listNames(names: readonly string[], limit = 5): string {
   const shown = names.slice(0, limit).map(quote).join(', ');
   return names.length > limit ? `${shown} and ${names.length - limit} more` : shown;
 }
+
+const UNREADABLE_HINTS: Readonly<Record<string, string>> = {
+  EACCES: 'check the permissions of the file and of the directories above it',
+  EPERM: 'check the permissions of the file and of the directories above it',
+  ELOOP: 'the link leads back to itself: replace it by the real file or directory',
+  ENAMETOOLONG: 'give a shorter path',
+};
 
 /**
  * Opens a regular file for reading, hands its descriptor and size to `use`, and closes it.
@@ -87,11 +94,7 @@ export function readSmallFile(path: string, maxBytes: number): Uint8Array {
 
 /** What `assertUnchanged` will compare; symlinks are followed, the path is kept as given. */
 export function readIdentity(path: string): FileIdentity {
-  try {
-    return identityOf(path, fs.statSync(path));
-  } catch (error) {
-    throw unreadable(path, error);
-  }
+  return reading(path, () => identityOf(path, fs.statSync(path)));
 }
 
 export function identityOf(path: string, stat: fs.Stats): FileIdentity {
@@ -101,7 +104,7 @@ export function identityOf(path: string, stat: fs.Stats): FileIdentity {
 /** Throws MODEL_CHANGED when a file was replaced, rewritten, cut or removed since its identity was read. */
 export function assertUnchanged(files: readonly FileIdentity[]): void {
   for (const before of files) {
-    const stat = fs.statSync(before.path, { throwIfNoEntry: false });
+    const stat = statOf(before.path);
     if (stat === undefined) throw changed(before.path, 'it is gone', {});
     const now = identityOf(before.path, stat);
     const facts = (['bytes', 'mtimeMs', 'inode'] as const).filter(field => now[field] !== before[field]);
@@ -119,8 +122,32 @@ function changed(path: string, what: string, details: Record<string, unknown>): 
   });
 }
 
+/** Runs `read` for `path`; what the file system refuses becomes FILE_MISSING or FILE_UNREADABLE with the file and a hint. */
+export function reading<T>(path: string, read: () => T): T {
+  try {
+    return read();
+  } catch (error) {
+    throw unreadable(path, error);
+  }
+}
+
+/** Follows links; undefined when nothing is there. */
+export function statOf(path: string): fs.Stats | undefined {
+  return reading(path, () => fs.statSync(path, { throwIfNoEntry: false }));
+}
+
+/** Sorted names in a directory. */
+export function namesIn(directory: string): string[] {
+  return reading(directory, () => fs.readdirSync(directory).sort());
+}
+
+/** True for a link whose target is gone too: reading it then fails by name instead of passing as "not there". */
+export function isThere(path: string): boolean {
+  return reading(path, () => fs.lstatSync(path, { throwIfNoEntry: false })) !== undefined;
+}
+
 function unreadable(path: string, error: unknown): Error {
-  if (error instanceof ModelFileError) return error;
+  if (error instanceof ColiError) return error;
   const code = (error as NodeJS.ErrnoException).code;
   if (code === 'ENOENT') {
     const link = fs.lstatSync(path, { throwIfNoEntry: false }) !== undefined;
@@ -132,7 +159,7 @@ function unreadable(path: string, error: unknown): Error {
     });
   }
   return new ModelFileError('FILE_UNREADABLE', `${path} cannot be read: ${(error as Error).message}`, {
-    hint: code === 'EACCES' ? 'check the permissions of the file' : 'check the disk and the path',
+    hint: UNREADABLE_HINTS[code ?? ''] ?? 'check the disk and the path',
     details: { file: path, errno: code },
     cause: error,
   });

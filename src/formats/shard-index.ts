@@ -1,9 +1,8 @@
 /** Which files of a directory are the weights: those that model.safetensors.index.json names, and nothing else. */
 
-import fs from 'node:fs';
 import { join } from 'node:path';
 import { ModelFileError } from '../common/errors.ts';
-import { listNames, quote } from './files.ts';
+import { listNames, namesIn, quote } from './files.ts';
 import { isJsonObject, jsonType, MAX_INDEX_BYTES, readJsonObject } from './json.ts';
 
 export const INDEX_FILE = 'model.safetensors.index.json';
@@ -27,7 +26,7 @@ export interface ShardChoice {
 
 /** Chooses the shards of a model directory and checks that they exist; opens none of them. */
 export function chooseShards(directory: string): ShardChoice {
-  const names = fs.readdirSync(directory).sort();
+  const names = namesIn(directory);
   const weightMap = names.includes(INDEX_FILE) ? readShardIndex(join(directory, INDEX_FILE)) : null;
   const shards = weightMap ? [...new Set(weightMap.values())].sort() : shardsWithoutIndex(directory, names);
   if (shards.length === 0) throw noWeights(directory, names);
