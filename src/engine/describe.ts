@@ -1,26 +1,27 @@
 /** What an engine tells about itself, and the same for a model that is only looked at. */
 
-import { quote } from '../formats/files.ts';
+import { listNames, quote } from '../formats/files.ts';
 import { selectKernels } from '../kernels/select.ts';
 import { encodingTable } from '../quant/resolve.ts';
 import { closeFiles, openFiles } from '../storage/open-files.ts';
 import type { EngineInfo, EngineOptions } from './api.ts';
 import { type ModelFiles, readModel } from './model-files.ts';
-import { type BuiltModel, planModel, type Settings, settle } from './model-plan.ts';
-import type { Planned } from './plan.ts';
+import { type PlannedModel, planModel } from './model-plan.ts';
 import { unsupportedGenerationSettings } from './sampling-options.ts';
+
+/** Enough for any real file; a note stays readable. */
+const MAX_SETTINGS_TOLD = 20;
 
 /** What opening would decide, from headers alone: no weights are read, no threads started. */
 export function inspectModel(options: EngineOptions): EngineInfo {
   const files = readModel(options.model);
-  const settings = settle(options, files.shape);
-  const planned = planModel(files, options, settings);
+  const planned = planModel(files, options);
   const { name, note } = selectKernels(options.kernels ?? 'auto');
   const paths = files.checkpoint.files.map(file => file.path);
   const opened = openFiles(paths, 'auto');
   closeFiles(opened.descriptors);
   const chosen = { kernels: name, kernelNote: note, directIo: opened.direct, ioNote: opened.note };
-  return describe(files, options, settings, planned, chosen);
+  return describe(files, options, planned, chosen);
 }
 
 export interface Chosen {
@@ -30,17 +31,13 @@ export interface Chosen {
   readonly ioNote: string | null;
 }
 
-export function describe(
-  files: ModelFiles,
-  options: EngineOptions,
-  settings: Settings,
-  planned: Planned<BuiltModel>,
-  chosen: Chosen,
-): EngineInfo {
+export function describe(files: ModelFiles, options: EngineOptions, planned: PlannedModel, chosen: Chosen): EngineInfo {
   const { checkpoint, family, shape, records } = files;
+  const { settings } = planned;
   const notes = [...planned.notes, chosen.kernelNote, chosen.ioNote].filter(note => note !== null);
   const unused = unsupportedGenerationSettings(checkpoint.generationConfig);
-  if (unused.length > 0) notes.push(`generation_config.json: ${unused.join(', ')} is not supported and has no effect`);
+  if (unused.length > 0)
+    notes.push(`generation_config.json: ${listNames(unused, MAX_SETTINGS_TOLD)}: not supported, without effect`);
   const { ignoredFiles, unindexedTensors = [] } = checkpoint;
   const told = (names: readonly string[], what: string): void => {
     if (names.length > 0) notes.push(`${what}: ${names.length}, such as ${quote(names[0])}`);

@@ -116,7 +116,7 @@ describe('the automatic budget', () => {
 
   test('says how it came about', () => {
     const { source } = automaticBudget({ availableBytes: 4 * GIB, cgroupLeftBytes: 2 * GIB });
-    expect(source).toBe('auto: available 4.29 GB, cgroup leaves 2.15 GB, reserve 537 MB');
+    expect(source).toBe('auto: available 4.29 GB, cgroup leaves 2.15 GB, less a reserve of 537 MB');
     expect(automaticBudget({ availableBytes: 4 * GIB, cgroupLeftBytes: null }).source).toContain('no cgroup limit');
   });
 });

@@ -12,6 +12,9 @@ export interface MemoryFacts {
   readonly cgroupLeftBytes: number | null;
 }
 
+/** More lanes than this only wait for memory on any machine measured so far. */
+export const MAX_THREADS = 256;
+
 /** Reserve that `--ram auto` leaves to everything else: max(512 MiB, 10 %). */
 const MIN_RESERVE_BYTES = 512 * MIB;
 const RESERVE_SHARE = 0.1;
@@ -86,7 +89,7 @@ export function automaticBudget(facts: MemoryFacts): { bytes: number; source: st
     facts.cgroupLeftBytes === null ? 'no cgroup limit' : `cgroup leaves ${formatBytes(facts.cgroupLeftBytes)}`;
   return {
     bytes: Math.max(0, base - reserve),
-    source: `auto: available ${formatBytes(facts.availableBytes)}, ${cgroup}, reserve ${formatBytes(reserve)}`,
+    source: `auto: available ${formatBytes(facts.availableBytes)}, ${cgroup}, less a reserve of ${formatBytes(reserve)}`,
   };
 }
 

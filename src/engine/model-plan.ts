@@ -1,7 +1,7 @@
 /** From a model and the user's wishes to a plan: settings with defaults, and everything reserved but not yet allocated. */
 
 import { join } from 'node:path';
-import { RequestError } from '../common/errors.ts';
+import { PlanError, RequestError } from '../common/errors.ts';
 import { Arenas, MAX_ARENA_BYTES } from '../compute/arenas.ts';
 import { Compute } from '../compute/compute.ts';
 import { ExpertStore } from '../experts/store.ts';
@@ -10,7 +10,7 @@ import { Batch } from '../layers/batch.ts';
 import { KvCache } from '../layers/kv-cache.ts';
 import type { Model, ModelShape } from '../models/family.ts';
 import type { EngineOptions } from './api.ts';
-import { automaticBudget, memoryFacts, physicalCores } from './machine.ts';
+import { automaticBudget, MAX_THREADS, memoryFacts, physicalCores } from './machine.ts';
 import type { ModelFiles } from './model-files.ts';
 import { affordableLanes, overheadBytes, stripsTypes } from './overhead.ts';
 import { makePlan, type Planned } from './plan.ts';
@@ -18,8 +18,6 @@ import { Weights } from './weights.ts';
 
 const DEFAULT_CONTEXT = 4096;
 const DEFAULT_READERS = 4;
-/** More lanes than this only wait for memory on any machine measured so far. */
-const MAX_THREADS = 256;
 
 export interface BuiltModel {
   readonly arenas: Arenas;
@@ -43,7 +41,7 @@ export interface Settings {
 }
 
 /** Fills in defaults. Throws RequestError for a context or a number of threads that cannot be. */
-export function settle(options: EngineOptions, shape: ModelShape, arenaBytes = MAX_ARENA_BYTES): Settings {
+function settle(options: EngineOptions, shape: ModelShape, arenaBytes = MAX_ARENA_BYTES): Settings {
   const context = options.context ?? Math.min(shape.maxContext, DEFAULT_CONTEXT);
   if (!Number.isInteger(context) || context < 1 || context > shape.maxContext) {
     throw new RequestError('BAD_CONTEXT', `a context of ${context} tokens; this model takes 1 to ${shape.maxContext}`, {
@@ -55,7 +53,10 @@ export function settle(options: EngineOptions, shape: ModelShape, arenaBytes = M
   const budget = ram === 'auto' ? automaticBudget(memoryFacts()) : { bytes: ram, source: 'given with --ram' };
   const lanes = options.threads ?? affordableLanes(physicalCores(), budget.bytes);
   if (!Number.isInteger(lanes) || lanes < 1 || lanes > MAX_THREADS) {
-    throw new RequestError('BAD_THREADS', `${lanes} threads; possible are 1 to ${MAX_THREADS}`, { details: { lanes } });
+    throw new RequestError('BAD_THREADS', `${lanes} threads; possible are 1 to ${MAX_THREADS}`, {
+      hint: 'leave --threads out for one on each physical core',
+      details: { lanes },
+    });
   }
   return {
     budget,
@@ -67,8 +68,30 @@ export function settle(options: EngineOptions, shape: ModelShape, arenaBytes = M
   };
 }
 
-/** Plans without allocating anything. Throws PlanError when the budget cannot hold the model. */
-export function planModel(files: ModelFiles, options: EngineOptions, settings: Settings): Planned<BuiltModel> {
+export interface PlannedModel extends Planned<BuiltModel> {
+  readonly settings: Settings;
+}
+
+/**
+ * Plans without allocating anything. Lanes that nobody asked for are given up before a budget is refused, so the smallest
+ * budget is that of one lane. Throws PlanError when the budget cannot hold the model.
+ */
+export function planModel(files: ModelFiles, options: EngineOptions, arenaBytes?: number): PlannedModel {
+  const settings = settle(options, files.shape, arenaBytes);
+  if (options.threads !== undefined) return { settings, ...planWith(files, options, settings) };
+  const single = { ...settings, lanes: 1 };
+  const least = planWith(files, options, single);
+  try {
+    const planned = planWith(files, options, settings);
+    const summary = { ...planned.summary, smallestBudget: least.summary.smallestBudget };
+    return { settings, ...planned, summary };
+  } catch (error) {
+    if (!(error instanceof PlanError && error.code === 'RAM_TOO_SMALL')) throw error;
+    return { settings: single, ...least };
+  }
+}
+
+function planWith(files: ModelFiles, options: EngineOptions, settings: Settings): Planned<BuiltModel> {
   const { shape, records, table, checkpoint } = files;
   const firsts = records.firstExpert.filter(first => first >= 0);
   let slotBytes = 0;
@@ -96,6 +119,7 @@ export function planModel(files: ModelFiles, options: EngineOptions, settings: S
       expertSlots: options.expertSlots,
       chunk: options.chunk,
       context: settings.context,
+      lanes: settings.lanes,
     },
     chunk => buildModel(files, settings, chunk),
   );

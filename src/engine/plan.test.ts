@@ -30,6 +30,7 @@ function input(budgetBytes: number, more: Partial<PlanInput> = {}): PlanInput {
     expertSlots: undefined,
     chunk: undefined,
     context: 4096,
+    lanes: 2,
     ...more,
   };
 }

@@ -25,6 +25,7 @@ export interface PlanInput {
   readonly expertSlots: number | undefined;
   readonly chunk: number | undefined;
   readonly context: number;
+  readonly lanes: number;
 }
 
 /** What one way of building the model needs, slots excluded. */
@@ -140,9 +141,9 @@ function tooSmall(input: PlanInput, arenas: Arenas, slots: number, smallest: num
     `${formatBytes(slots * input.slotBytes)}`;
   return new PlanError(
     'RAM_TOO_SMALL',
-    `the budget of ${formatBytes(input.budgetBytes)} is too small: ${need}, together ${formatBytes(smallest)}`,
+    `the budget of ${formatBytes(input.budgetBytes)} (${input.budgetSource}) is too small: ${need}, together ${formatBytes(smallest)}`,
     {
-      hint: `the smallest possible is --ram ${sizeFlag(smallest)}; a smaller --ctx or fewer --threads need less`,
+      hint: `the smallest possible is --ram ${sizeFlag(smallest)}; a smaller --ctx${input.lanes > 1 ? ' or fewer --threads need' : ' needs'} less`,
       details: {
         budget: input.budgetBytes,
         smallestBudget: Math.ceil(smallest / MIB) * MIB,

@@ -14,7 +14,7 @@ import { requireHashes } from '../storage/record-table.ts';
 import type { EngineInfo, EngineOptions, OpenProgress } from './api.ts';
 import { describe } from './describe.ts';
 import { type ModelFiles, readModel } from './model-files.ts';
-import { type BuiltModel, planModel, settle } from './model-plan.ts';
+import { type BuiltModel, planModel } from './model-plan.ts';
 
 /** Hooks for tests: small arenas, injected read faults. */
 export interface RuntimeHooks {
@@ -56,9 +56,8 @@ export class Runtime {
     files: ModelFiles = readModel(options.model, hooks.arenaBytes),
   ): Promise<Runtime> {
     if (options.verify) requireHashes(files.table, files.checkpoint.directory);
-    const settings = settle(options, files.shape, hooks.arenaBytes);
-    const planned = planModel(files, options, settings);
-    const { built, summary } = planned;
+    const planned = planModel(files, options, hooks.arenaBytes);
+    const { built, summary, settings } = planned;
     const selected = selectKernels(options.kernels ?? 'auto');
     const slots = placeSlots(built.arenas, planned.slotCount, summary.slotBytes);
     built.arenas.commit();
@@ -81,7 +80,7 @@ export class Runtime {
       await Promise.all([pool.close(), built.compute.close()]);
       throw error;
     }
-    const info = describe(files, options, settings, planned, {
+    const info = describe(files, options, planned, {
       kernels: selected.name,
       kernelNote: selected.note,
       directIo: pool.directIo,
