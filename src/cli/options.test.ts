@@ -69,6 +69,9 @@ describe('a wrong value names its flag', () => {
     ['--seed', '9007199254740992'],
     ['--max-tokens', '-1'],
     ['--threads', '0'],
+    ['--threads', '257'],
+    ['--repetition-penalty', '5e-324'],
+    ['--stop', 'x'.repeat(1025)],
     ['--ctx', '4k'],
     ['--expert-slots', 'all'],
     ['--model', ''],
@@ -80,6 +83,14 @@ describe('a wrong value names its flag', () => {
       message: expect.stringContaining(flag),
     });
     expect(() => parse(flag, value)).toThrow(error);
+  });
+
+  test('as many --stop as a request may have, no more', () => {
+    const many = (n: number) => Array.from({ length: n }, (_, i) => ['--stop', `s${i}`]).flat();
+    expect(parse(...many(16)).stop).toHaveLength(16);
+    expect(() => parse(...many(17))).toThrow(
+      expect.objectContaining({ name: 'UsageError', code: 'BAD_FLAG', message: '--stop has 17 strings, at most 16' }),
+    );
   });
 
   test.each(['12X', ''])('--ram %j', value => {

@@ -1,10 +1,12 @@
 /** Every flag that commands share, in one table: name, help, parser. */
 
 import { type Command, Option } from 'commander';
-import { UsageError } from '../common/errors.ts';
+import { RequestError, UsageError } from '../common/errors.ts';
 import { parseSize } from '../common/units.ts';
 import type { Activations, EngineOptions, GenerateRequest, KernelChoice } from '../engine/api.ts';
+import { MAX_THREADS } from '../engine/machine.ts';
 import { SAMPLING_RULES, type SamplingField } from '../engine/sampling-options.ts';
+import { checkStopStrings } from '../engine/stops.ts';
 
 interface FlagRow {
   readonly flags: string;
@@ -21,6 +23,24 @@ export const wholeFrom1 = (flag: string) => (text: string) => {
   throw new UsageError('BAD_FLAG', `${flag} must be a whole number from 1 up, not "${text}"`, {
     hint: `write ${flag} 4, for example`,
   });
+};
+
+const threads = (text: string) => {
+  const value = wholeFrom1('--threads')(text);
+  if (value <= MAX_THREADS) return value;
+  throw new UsageError('BAD_FLAG', `--threads must be a whole number from 1 to ${MAX_THREADS}, not "${text}"`, {
+    hint: 'leave --threads out for one on each physical core',
+  });
+};
+
+const stops = (text: string, previous: unknown) => {
+  const all = [...((previous as string[] | undefined) ?? []), notEmpty('--stop')(text)];
+  try {
+    return checkStopStrings(all);
+  } catch (error) {
+    if (!(error instanceof RequestError)) throw error;
+    throw new UsageError('BAD_FLAG', `--${error.message}`, { hint: error.hint });
+  }
 };
 
 const notEmpty = (flag: string) => (text: string) => {
@@ -59,7 +79,7 @@ const ENGINE_FLAGS: readonly FlagRow[] = [
     help: 'ceiling for the whole process, like 400M or 24G (powers of 1024), or auto (default)',
     parse: text => (text === 'auto' ? 'auto' : size('--ram')(text)),
   },
-  { flags: '--threads <n>', help: 'compute threads (default: physical cores)', parse: wholeFrom1('--threads') },
+  { flags: '--threads <n>', help: 'compute threads (default: physical cores)', parse: threads },
   {
     flags: '--ctx <tokens>',
     help: "context length (default: the model's maximum, at most 4096)",
@@ -120,7 +140,7 @@ const SAMPLING_FLAGS: readonly FlagRow[] = [
   {
     flags: '--stop <text>',
     help: 'end the answer before this text; may be repeated',
-    parse: (text, previous) => [...((previous as string[] | undefined) ?? []), notEmpty('--stop')(text)],
+    parse: stops,
   },
   { flags: '--ignore-eos', help: "go on after the model's own end" },
   { flags: '--system <text>', help: 'system message' },

@@ -79,6 +79,8 @@ describe('refused, naming the parameter', () => {
     ['min_p', { minP: -0.1 }],
     ['min_p', { minP: 2 }],
     ['repetition_penalty', { repetitionPenalty: 0 }],
+    ['repetition_penalty', { repetitionPenalty: 5e-324 }],
+    ['repetition_penalty', { repetitionPenalty: 101 }],
     ['presence_penalty', { presencePenalty: 2.1 }],
     ['frequency_penalty', { frequencyPenalty: -3 }],
     ['seed', { seed: -1 }],
@@ -125,4 +127,25 @@ test('settings of generation_config that would change the output are named', () 
   const file = { num_beams: 4, no_repeat_ngram_size: 0, typical_p: null, suppress_tokens: [1], temperature: 1 };
   expect(unsupportedGenerationSettings(file)).toEqual(['num_beams', 'suppress_tokens']);
   expect(unsupportedGenerationSettings(null)).toEqual([]);
+});
+
+test('so is every setting that is not known to be harmless', () => {
+  const file = {
+    stop_strings: ['x'],
+    exponential_decay_length_penalty: [5, 1.1],
+    watermarking_config: {},
+    max_length: 20,
+    toString: 1,
+    renormalize_logits: false,
+    eos_token_id: 1,
+    transformers_version: '5.0.0',
+    max_new_tokens: 5,
+  };
+  expect(unsupportedGenerationSettings(file)).toEqual([
+    'stop_strings',
+    'exponential_decay_length_penalty',
+    'watermarking_config',
+    'max_length',
+    'toString',
+  ]);
 });

@@ -34,8 +34,8 @@ export const SAMPLING_RULES = {
   minP: { name: 'min_p', accepts: x => x >= 0 && x <= 1, range: 'a number from 0 (off) to 1' },
   repetitionPenalty: {
     name: 'repetition_penalty',
-    accepts: x => x > 0 && Number.isFinite(x),
-    range: 'a number above 0 (1 = off)',
+    accepts: x => x >= 0.01 && x <= 100,
+    range: 'a number from 0.01 to 100 (1 = off)',
   },
   presencePenalty: { name: 'presence_penalty', accepts: within2, range: 'a number from -2 to 2' },
   frequencyPenalty: { name: 'frequency_penalty', accepts: within2, range: 'a number from -2 to 2' },
@@ -84,31 +84,39 @@ export function resolveSampling(
   };
 }
 
-/** Values at which a setting of generation_config.json changes nothing. */
-const UNUSED_SETTINGS: Readonly<Record<string, unknown>> = {
+/** Settings of generation_config.json that are followed, and those that change no token of one sampled answer. */
+const FOLLOWED_SETTINGS = 'do_sample temperature top_p top_k min_p repetition_penalty max_new_tokens eos_token_id';
+const HARMLESS_SETTINGS =
+  'bos_token_id pad_token_id decoder_start_token_id transformers_version _from_model_config _commit_hash ' +
+  'trust_remote_code use_cache cache_implementation cache_config return_legacy_cache output_attentions ' +
+  'output_hidden_states output_scores output_logits return_dict_in_generate low_memory disable_compile compile_config ' +
+  'prefill_chunk_size use_model_defaults prompt_lookup_num_tokens max_matching_ngram_size is_assistant ' +
+  'num_assistant_tokens num_assistant_tokens_schedule assistant_confidence_threshold assistant_early_exit ' +
+  'assistant_lookbehind target_lookbehind num_return_sequences early_stopping length_penalty';
+const NOT_TOLD: ReadonlySet<string> = new Set(`${FOLLOWED_SETTINGS} ${HARMLESS_SETTINGS}`.split(' '));
+
+/** Values at which other settings change nothing; null and false are so for all. */
+const NEUTRAL_VALUES: Readonly<Record<string, unknown>> = {
   num_beams: 1,
   num_beam_groups: 1,
+  diversity_penalty: 0,
   penalty_alpha: 0,
   typical_p: 1,
   epsilon_cutoff: 0,
   eta_cutoff: 0,
   no_repeat_ngram_size: 0,
+  encoder_no_repeat_ngram_size: 0,
   encoder_repetition_penalty: 1,
   min_length: 0,
   min_new_tokens: 0,
-  bad_words_ids: null,
-  suppress_tokens: null,
-  begin_suppress_tokens: null,
-  forced_bos_token_id: null,
-  forced_eos_token_id: null,
-  sequence_bias: null,
   guidance_scale: 1,
 };
 
-/** Settings of generation_config.json that would change the output and that this engine does not have. */
+/** Settings of generation_config.json that this engine does not know to be without effect on the output. */
 export function unsupportedGenerationSettings(file: Readonly<Record<string, unknown>> | null): string[] {
   return Object.entries(file ?? {})
-    .filter(([key, value]) => key in UNUSED_SETTINGS && value !== null && value !== UNUSED_SETTINGS[key])
+    .filter(([key, value]) => value !== null && value !== false && !NOT_TOLD.has(key))
+    .filter(([key, value]) => !Object.hasOwn(NEUTRAL_VALUES, key) || value !== NEUTRAL_VALUES[key])
     .map(([key]) => key);
 }
 
