@@ -10,6 +10,7 @@ import { decodeRow } from '../quant/decode.ts';
 import { layoutBytes } from '../quant/layouts.ts';
 import { resolveExpert, resolveMatrix, resolveVector } from '../quant/resolve.ts';
 import { convertCheckpoint, planConversion } from './convert.ts';
+import { LOCK_FILE } from './lock.ts';
 import { encodeRows } from './rows.ts';
 import { STATE_FILE } from './state.ts';
 import type { ConvertOptions } from './types.ts';
@@ -220,7 +221,9 @@ describe('interrupted', () => {
       const dieAt = Math.max(1, Math.floor(reports * share));
       const died = spawnSync(process.execPath, [child, JSON.stringify(options), String(dieAt)], { encoding: 'utf8' });
       expect([died.signal, died.stderr]).toEqual(['SIGKILL', '']);
-      expect(fs.existsSync(join(options.destination, STATE_FILE))).toBe(true);
+      for (const left of [STATE_FILE, LOCK_FILE]) {
+        expect(fs.existsSync(join(options.destination, left))).toBe(true);
+      }
       const { kept, written } = await convertCheckpoint(options);
       if (share === 0.7) expect(kept.length).toBeGreaterThan(0);
       if (share === 1) expect(written).toEqual([]);

@@ -8,13 +8,15 @@ import { ConvertError } from '../common/errors.ts';
 import { assertUnchanged, openCheckpoint } from '../formats/checkpoint.ts';
 import type { ContainerIndex } from '../formats/checkpoint-types.ts';
 import { CONTAINER_INDEX_FILE, CONTAINER_VERSION, containerIndexToJson } from '../formats/container-index.ts';
+import { reading } from '../formats/files.ts';
 import { encodeSafetensorsHeader, SafetensorsWriter } from '../formats/safetensors-writer.ts';
 import { INDEX_FILE } from '../formats/shard-index.ts';
 import { resolveRecords } from '../models/records.ts';
 import { familyOf } from '../models/registry.ts';
 import { isTileLayout } from '../quant/layouts.ts';
-import { jsonText, PARTIAL, publish, syncDirectory, writeWhole } from './files.ts';
-import { planConversion, RECORD_ALIGNMENT, SHARD_OPTIONS } from './plan.ts';
+import { destinationError, jsonText, PARTIAL, publish, syncDirectory, writeWhole } from './files.ts';
+import { lockDestination } from './lock.ts';
+import { planConversion, planDestination, RECORD_ALIGNMENT, SHARD_OPTIONS } from './plan.ts';
 import { encodePart } from './rows.ts';
 import { type ConvertState, STATE_FILE, writeState } from './state.ts';
 import type {
@@ -35,7 +37,23 @@ const HASH_STEP_BYTES = 2 ** 22;
 /** Converts; resolves when the destination is complete and was opened again. Rejects with ConvertError or ModelFileError. */
 export async function convertCheckpoint(options: ConvertOptions): Promise<ConversionReport> {
   const started = performance.now();
-  const plan = planConversion(options);
+  const planned = planConversion(options);
+  let unlock = (): void => {};
+  try {
+    fs.mkdirSync(planned.destination, { recursive: true });
+    unlock = lockDestination(planned.destination);
+    // another process may have written there since the plan was made
+    const plan = { ...planned, ...planDestination(options, planned.checkpoint, planned.shards) };
+    const { kept, written } = await runPlan(plan, options);
+    return { plan, kept, written, bytes: plan.totalBytes, seconds: (performance.now() - started) / 1000 };
+  } catch (error) {
+    throw destinationError(planned.destination, error);
+  } finally {
+    unlock();
+  }
+}
+
+async function runPlan(plan: ConversionPlan, options: ConvertOptions): Promise<{ kept: string[]; written: string[] }> {
   const run = new Run(plan, options);
   run.prepare();
   const kept: string[] = [];
@@ -48,7 +66,7 @@ export async function convertCheckpoint(options: ConvertOptions): Promise<Conver
     }
   }
   run.finish();
-  return { plan, kept, written, bytes: plan.totalBytes, seconds: (performance.now() - started) / 1000 };
+  return { kept, written };
 }
 
 class Run {
@@ -67,7 +85,6 @@ class Run {
 
   /** From here on the destination is ours: the state file says so before anything else is written. */
   prepare(): void {
-    fs.mkdirSync(this.#directory, { recursive: true });
     writeState(this.#directory, this.#state);
     for (const name of fs.readdirSync(this.#directory)) {
       if (name.endsWith(PARTIAL)) fs.rmSync(join(this.#directory, name));
@@ -143,7 +160,9 @@ class Run {
     writeWhole(this.#directory, INDEX_FILE, jsonText(shardIndex(plan)));
     const others = plan.copied.filter(name => name !== CONFIG_FILE);
     for (const name of [...others, CONFIG_FILE]) {
-      writeWhole(this.#directory, name, fs.readFileSync(join(plan.source, name)));
+      const path = join(plan.source, name);
+      const content = reading(path, () => fs.readFileSync(path));
+      writeWhole(this.#directory, name, content);
     }
     this.#report('check', plan.shards.at(-1)!);
     checkResult(plan);

@@ -9,7 +9,8 @@ import { CONTAINER_INDEX_FILE } from '../formats/container-index.ts';
 import { listNames } from '../formats/files.ts';
 import { INDEX_FILE } from '../formats/shard-index.ts';
 import type { Companions } from './companions.ts';
-import { PARTIAL } from './files.ts';
+import { destinationError, PARTIAL } from './files.ts';
+import { LOCK_FILE } from './lock.ts';
 import { type ConvertState, readState, requireSameConversion, STATE_FILE } from './state.ts';
 import type { ConvertOptions, PlannedShard } from './types.ts';
 
@@ -34,7 +35,8 @@ export function checkDestination(
   now: ConvertState,
 ): Destination {
   const destination = resolve(options.destination);
-  const present = listDirectory(destination);
+  const parent = writableParent(destination);
+  const present = parent === destination ? fs.readdirSync(destination).sort() : null;
   if (present !== null && fs.realpathSync(destination) === fs.realpathSync(checkpoint.directory)) {
     throw new ConvertError('SAME_DIRECTORY', `source and destination are both ${checkpoint.directory}`, {
       hint: 'give a destination that does not exist yet',
@@ -43,7 +45,10 @@ export function checkDestination(
   const state = present === null ? null : readState(destination);
   const own = [STATE_FILE, CONTAINER_INDEX_FILE, INDEX_FILE, ...companions.copied, ...shards.map(shard => shard.name)];
   // Without a state file nothing here is known to be ours, except a state file that was being written.
-  const allowed = new Set(state ? [...own, ...own.map(name => name + PARTIAL)] : [STATE_FILE + PARTIAL]);
+  const allowed = new Set([
+    LOCK_FILE,
+    ...(state ? [...own, ...own.map(name => name + PARTIAL)] : [STATE_FILE + PARTIAL]),
+  ]);
   const foreign = (present ?? []).filter(name => !allowed.has(name));
   // Other parameters can mean other files: tell about the parameters.
   if (state) requireSameConversion(destination, state, now);
@@ -54,7 +59,7 @@ export function checkDestination(
     .map(shard => shard.name);
   const rest = shards.filter(shard => !finishedShards.includes(shard.name));
   const neededBytes = rest.reduce((sum, shard) => sum + shard.bytes, companions.bytes + SPACE_MARGIN_BYTES);
-  const freeBytes = (options.freeBytes ?? freeBytesOf)(existingParent(destination));
+  const freeBytes = (options.freeBytes ?? freeBytesOf)(parent);
   if (freeBytes < neededBytes) {
     const short = formatBytes(neededBytes - freeBytes);
     throw new ConvertError(
@@ -66,13 +71,35 @@ export function checkDestination(
   return { destination, state: state ?? now, finishedShards, neededBytes, freeBytes };
 }
 
-/** Names in a directory; null when it does not exist. */
-function listDirectory(path: string): string[] | null {
-  const stat = fs.statSync(path, { throwIfNoEntry: false });
-  if (stat === undefined) return null;
-  if (stat.isDirectory()) return fs.readdirSync(path).sort();
-  throw new ConvertError('DESTINATION_IS_A_FILE', `${path} is a file; the destination is a directory`, {
+/** The destination if it exists, or else the nearest directory above it; refused unless files can be made in it. */
+function writableParent(destination: string): string {
+  try {
+    let path = destination;
+    // a link counts as existing: one that leads nowhere is refused below instead of passed over
+    while (!isLinked(path)) path = dirname(path);
+    if (!fs.statSync(path).isDirectory()) throw notADirectory(destination, path);
+    fs.accessSync(path, fs.constants.W_OK | fs.constants.X_OK);
+    return path;
+  } catch (error) {
+    throw destinationError(destination, error);
+  }
+}
+
+function isLinked(path: string): boolean {
+  try {
+    return fs.lstatSync(path, { throwIfNoEntry: false }) !== undefined;
+  } catch (error) {
+    // below a file: the walk up will find it
+    if ((error as NodeJS.ErrnoException).code === 'ENOTDIR') return false;
+    throw error;
+  }
+}
+
+function notADirectory(destination: string, path: string): ConvertError {
+  const what = path === destination ? `${path} is a file` : `${destination} lies below ${path}, which is a file`;
+  return new ConvertError('DESTINATION_IS_A_FILE', `${what}; the destination is a directory`, {
     hint: 'give a destination that does not exist yet',
+    details: { destination, file: path },
   });
 }
 
@@ -86,12 +113,6 @@ function notEmpty(destination: string, names: readonly string[]): ConvertError {
 
 function sizeOf(path: string): number | undefined {
   return fs.statSync(path, { throwIfNoEntry: false })?.size;
-}
-
-function existingParent(path: string): string {
-  let directory = path;
-  while (!fs.existsSync(directory)) directory = dirname(directory);
-  return directory;
 }
 
 function freeBytesOf(directory: string): number {

@@ -2,6 +2,7 @@
 
 import fs from 'node:fs';
 import { join } from 'node:path';
+import { ColiError, ConvertError } from '../common/errors.ts';
 
 export const PARTIAL = '.partial';
 
@@ -31,6 +32,26 @@ export function writeWhole(directory: string, name: string, content: string | Ui
     fs.closeSync(fd);
   }
   publish(directory, name);
+}
+
+const UNUSABLE_HINTS: Readonly<Record<string, string>> = {
+  EACCES: 'check the permissions of the directory, or give another destination',
+  EPERM: 'check the permissions of the directory, or give another destination',
+  EROFS: 'the file system is read-only: give a destination on another one',
+  ENOSPC: 'free some space, then give the same command again to continue',
+  EDQUOT: 'free some space, then give the same command again to continue',
+  ENAMETOOLONG: 'give a destination with a shorter name',
+};
+
+/** What the file system refuses about a destination, as DESTINATION_UNUSABLE; any other error as it is. */
+export function destinationError(destination: string, error: unknown): unknown {
+  const { code, syscall, message } = error as NodeJS.ErrnoException;
+  if (error instanceof ColiError || code === undefined || syscall === undefined) return error;
+  return new ConvertError('DESTINATION_UNUSABLE', `${destination} cannot be written: ${message}`, {
+    hint: UNUSABLE_HINTS[code] ?? 'give a destination that does not exist yet, in a directory that does',
+    details: { destination, errno: code },
+    cause: error,
+  });
 }
 
 export function jsonText(value: unknown): string {

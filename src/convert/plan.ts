@@ -13,7 +13,8 @@ import { isTileLayout, type Layout, layoutBytes } from '../quant/layouts.ts';
 import { type ExpertNames, encodingTable } from '../quant/resolve.ts';
 import type { StoredRecord } from '../quant/stored.ts';
 import { findCompanions } from './companions.ts';
-import { checkDestination } from './destination.ts';
+import { checkDestination, type Destination } from './destination.ts';
+import { requireNotBusy } from './lock.ts';
 import { newState } from './state.ts';
 import type {
   ConversionPlan,
@@ -39,7 +40,7 @@ export const SHARD_OPTIONS = { alignDataTo: RECORD_ALIGNMENT, metadata: { format
 
 /** Opens the source, resolves every tensor and the destination. Writes nothing. */
 export function planConversion(options: ConvertOptions): ConversionPlan {
-  const { experts, dense, writer = 'coli', shardBytes = SHARD_BYTES } = options;
+  const { experts, dense, writer, shardBytes } = parametersOf(options);
   requireKnown('experts', experts, EXPERT_LAYOUT);
   requireKnown('dense', dense, DENSE_LAYOUT);
   const checkpoint = openCheckpoint(options.source);
@@ -54,9 +55,8 @@ export function planConversion(options: ConvertOptions): ConversionPlan {
   const classes = planClasses(table, resident, routed);
   const totalBytes = sumBytes(shards);
   const weights = classes.reduce((sum, each) => sum + each.weights, 0);
-  const companions = findCompanions(checkpoint.directory);
-  const state = newState(checkpoint, { experts, dense, writer, shardBytes });
-  const destination = checkDestination(options, checkpoint, shards, companions, state);
+  requireNotBusy(options.destination);
+  const destination = planDestination(options, checkpoint, shards);
 
   return {
     source: checkpoint.directory,
@@ -68,8 +68,6 @@ export function planConversion(options: ConvertOptions): ConversionPlan {
     writer,
     classes,
     shards,
-    copied: companions.copied,
-    absent: companions.absent,
     leftOut: [...checkpoint.tensors.keys()].filter(name => table.ignored.some(pattern => pattern.test(name))),
     notes: notesOf(classes, checkpoint),
     weights,
@@ -78,6 +76,23 @@ export function planConversion(options: ConvertOptions): ConversionPlan {
     sourceBytes: checkpoint.bytesOnDisk,
     ...destination,
   };
+}
+
+/** The part of the plan that depends on what lies in the destination: made again once the destination is locked. */
+export function planDestination(
+  options: ConvertOptions,
+  checkpoint: Checkpoint,
+  shards: readonly PlannedShard[],
+): Destination & Pick<ConversionPlan, 'copied' | 'absent'> {
+  const companions = findCompanions(checkpoint.directory);
+  const fresh = newState(checkpoint, parametersOf(options));
+  const { copied, absent } = companions;
+  return { copied, absent, ...checkDestination(options, checkpoint, shards, companions, fresh) };
+}
+
+/** Everything besides the source that decides the bytes. */
+function parametersOf({ experts, dense, writer = 'coli', shardBytes = SHARD_BYTES }: ConvertOptions) {
+  return { experts, dense, writer, shardBytes };
 }
 
 function requireKnown(flag: keyof ConvertParameters, value: string, known: Readonly<Record<string, string>>): void {

@@ -4,6 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { copyPack, FIRST_SHARD, INDEX, temporaryDirectory } from '../../test/hostile/fixtures.ts';
 import { writeSafetensors } from '../formats/safetensors-writer.ts';
 import { convertCheckpoint } from './convert.ts';
+import { LOCK_FILE } from './lock.ts';
 import type { ConvertOptions } from './types.ts';
 
 function optionsFor(source: string, more: Partial<ConvertOptions> = {}): ConvertOptions {
@@ -93,6 +94,42 @@ describe('before the first write', () => {
     );
   });
 
+  test('a destination below a file', async () => {
+    const file = join(temporaryDirectory(), 'file');
+    fs.writeFileSync(file, '');
+    const options = optionsFor(copyPack(), { destination: join(file, 'deep', 'out') });
+    await expectRefusal(options, 'DESTINATION_IS_A_FILE', /lies below .*file, which is a file/);
+  });
+
+  test.each([
+    ['to nowhere', () => join(temporaryDirectory(), 'none'), 'ENOENT'],
+    ['to itself', (link: string) => link, 'ELOOP'],
+  ])('a destination that is or lies below a link %s', async (_, target, errno) => {
+    const link = join(temporaryDirectory(), 'link');
+    fs.symlinkSync(target(link), link);
+    for (const destination of [link, join(link, 'out')]) {
+      const options = optionsFor(copyPack(), { destination });
+      await expectRefusal(options, 'DESTINATION_UNUSABLE', new RegExp(`${destination} cannot be written: ${errno}`));
+    }
+  });
+
+  test('a destination with a name that no file system takes', async () => {
+    const options = optionsFor(copyPack(), { destination: join(temporaryDirectory(), 'x'.repeat(300)) });
+    await expectRefusal(options, 'DESTINATION_UNUSABLE', /ENAMETOOLONG/);
+  });
+
+  // root may write everywhere
+  test.skipIf(process.getuid?.() === 0)('a destination in a directory that may not be written', async () => {
+    const parent = temporaryDirectory();
+    fs.chmodSync(parent, 0o500);
+    await expectRefusal(
+      optionsFor(copyPack(), { destination: join(parent, 'out') }),
+      'DESTINATION_UNUSABLE',
+      /EACCES.*/,
+    );
+    fs.chmodSync(parent, 0o700);
+  });
+
   test('a destination that holds a finished container', async () => {
     const options = optionsFor(copyPack());
     await convertCheckpoint(options);
@@ -114,6 +151,19 @@ describe('while writing', () => {
         refused('WEIGHT_NOT_FINITE', /"model\.embed_tokens\.weight": embedding weight \(2, 5\)/),
       );
     }
+  });
+
+  test('what the file system refuses is told with the destination, and the lock is given back', async () => {
+    const options = optionsFor(copyPack());
+    const blocked = join(options.destination, 'coli.index.json.partial');
+    let reports = 0;
+    const onProgress = (): void => {
+      if (reports++ === 0) fs.mkdirSync(blocked);
+    };
+    await expect(convertCheckpoint({ ...options, onProgress })).rejects.toEqual(
+      refused('DESTINATION_UNUSABLE', /out cannot be written: EISDIR.*coli\.index\.json/),
+    );
+    expect(fs.existsSync(join(options.destination, LOCK_FILE))).toBe(false);
   });
 
   test('a source that changes is noticed before its shard counts', async () => {
