@@ -1,6 +1,6 @@
 /** Conversations to ids: template and guard together. */
 
-import { RequestError } from '../common/errors.ts';
+import { RequestError, TokenizerError } from '../common/errors.ts';
 import type { ChatTemplate } from './chat-template.ts';
 import { ControlStrings, Guard } from './guard.ts';
 import type { Tokenizer } from './tokenizer.ts';
@@ -21,6 +21,8 @@ export interface Rendered {
   readonly text: string;
 }
 
+/** Steps of the two short conversations that are rendered when a model opens; published templates need a few hundred. */
+const MAX_PROBE_STEPS = 200_000;
 /** A word that no template writes by itself. */
 const PROBE = 'Colibriprobe';
 
@@ -28,6 +30,7 @@ export class ChatEncoder {
   readonly #tokenizer: Tokenizer;
   readonly #template: ChatTemplate | null;
   readonly #controls: ControlStrings;
+  #probeProblem: string | null = null;
 
   constructor(tokenizer: Tokenizer, template: ChatTemplate | null, controlStrings: readonly string[]) {
     this.#tokenizer = tokenizer;
@@ -40,11 +43,25 @@ export class ChatEncoder {
     const alike = this.#controls
       .indistinguishable(this.#tokenizer)
       .map(marker => `the chat marker ${JSON.stringify(marker)} cannot be told from the same text written by a user`);
-    return [...(this.#template?.problems ?? []), ...alike];
+    const probe = this.#probeProblem === null ? [] : [this.#probeProblem];
+    return [...(this.#template?.problems ?? []), ...probe, ...alike];
   }
 
   /** Renders a conversation and encodes it so that no text of the request becomes a control token. */
   render(messages: readonly unknown[], tools?: readonly unknown[] | null, options: RenderOptions = {}): Rendered {
+    const { text, marks } = this.#render(messages, tools, options);
+    const ids = marks
+      ? this.#tokenizer.encodeMarked(text, marks)
+      : this.#tokenizer.encode(text, { controlTokens: true });
+    return { ids, text };
+  }
+
+  #render(
+    messages: readonly unknown[],
+    tools: readonly unknown[] | null | undefined,
+    options: RenderOptions,
+    maxSteps?: number,
+  ): { text: string; marks: Uint8Array | null } {
     const template = this.#template;
     if (!template) {
       throw new RequestError('NO_CHAT_TEMPLATE', 'this model has no chat template', {
@@ -67,12 +84,8 @@ export class ChatEncoder {
       pattern: (text: string) => guard.pattern(text),
       json: (text: string) => guard.json(text),
     };
-    const rendered = template.render(variables, new Date(options.now ?? Date.now()), hooks, options.template);
-    const { text, marks } = guard.restore(rendered);
-    const ids = marks
-      ? this.#tokenizer.encodeMarked(text, marks)
-      : this.#tokenizer.encode(text, { controlTokens: true });
-    return { ids, text };
+    const now = new Date(options.now ?? Date.now());
+    return guard.restore(template.render(variables, now, hooks, options.template, maxSteps));
   }
 
   /**
@@ -85,10 +98,14 @@ export class ChatEncoder {
     let prompt: string;
     let turn: string;
     try {
-      prompt = this.render([user], null).text;
-      turn = this.render([user, { role: 'assistant', content: PROBE }], null, { addGenerationPrompt: false }).text;
-    } catch {
-      return null; // a template that wants other conversations
+      prompt = this.#render([user], null, {}, MAX_PROBE_STEPS).text;
+      const answer = { role: 'assistant', content: PROBE };
+      turn = this.#render([user, answer], null, { addGenerationPrompt: false }, MAX_PROBE_STEPS).text;
+    } catch (error) {
+      if (error instanceof TokenizerError && error.code === 'CHAT_TEMPLATE_LIMIT') {
+        this.#probeProblem = `how the chat template ends a turn is unknown: ${error.message}`;
+      }
+      return null; // or a template that wants other conversations
     }
     const at = turn.lastIndexOf(PROBE);
     if (at < 0) return null;

@@ -82,6 +82,39 @@ describe('templates that cannot be used', () => {
     expect(refuse).toThrow('roles must alternate');
   });
 
+  test.each([
+    ["''", ''],
+    ['12', '12'],
+    ['{"a": 1}', 'without a text'],
+    ['', 'without a text'],
+  ])('raise_exception(%s) says what it was given', (argument, message) => {
+    expect(() => render(`{{ raise_exception(${argument}) }}`)).toThrow(`refuses this conversation: ${message}`);
+  });
+
+  test.each(['break', 'continue'])('%s outside a loop is an error with a text', word => {
+    expect(() => render(`{% ${word} %}`)).toThrow('failed: break or continue outside a loop');
+  });
+
+  test('a chain of 100000 operators is too deep, when it is used', () => {
+    const deep = template(`{{ ${'1+'.repeat(100_000)}1 }}`);
+    expect(deep.problems).toEqual([expect.stringContaining('nested too deeply')]);
+    const use = () => deep.render({ messages: [], tools: null, add_generation_prompt: true }, NOW);
+    expect(use).toThrow(expect.objectContaining({ code: 'CHAT_TEMPLATE_INVALID' }));
+  });
+
+  test.each([
+    [12, 'not a number'],
+    [{ a: 'x' }, 'not an object'],
+    [['x'], 'a list of named strings'],
+    [[{ name: 'default' }], 'not nothing'],
+    [[{ name: 'default', template: 1 }], 'not a number'],
+  ])('chat_template %j is an error when it is used', (chat_template, message) => {
+    const wrong = ChatTemplate.load(scratch, { chat_template })!;
+    const use = () => wrong.render({ messages: [], tools: null, add_generation_prompt: true }, NOW);
+    expect(use).toThrow(expect.objectContaining({ code: 'CHAT_TEMPLATE_INVALID' }));
+    expect(use).toThrow(message);
+  });
+
   test('a template variable cannot replace a name of the language', () => {
     expect(() => render('x', { range: 1 })).toThrow(RequestError);
   });
@@ -119,6 +152,22 @@ describe('limits', () => {
       '{% set b %}{% for i in range(100000) %}0123456789{% endfor %}{% endset %}{% for i in range(100000) %}{{ "z" in b }}{% endfor %}',
       'too many steps',
     ],
+    ['calls that make lists', '{% for i in range(100000) %}{{ range(190000)|length }}{% endfor %}', 'too many steps'],
+    [
+      'slices of a list',
+      '{% set l = range(190000) %}{% for i in range(100000) %}{{ l[::-1]|length }}{% endfor %}',
+      'too many steps',
+    ],
+    [
+      'slices of a string',
+      '{% set b %}{% for i in range(100000) %}0123456789{% endfor %}{% endset %}{% for i in range(10000) %}{{ b[:1] }}{% endfor %}',
+      'too many steps',
+    ],
+    ...['ns.a|tojson', 'ns.a', 'ns.a ~ ""', 'ns.a|string'].map(use => [
+      `a list that contains itself 2^40 times, in ${use}`,
+      `{% set ns = namespace(a=[1]) %}{% for i in range(40) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}{{ ${use} }}`,
+      'too many steps',
+    ]),
   ])('%s is stopped', (_, source, message) => {
     expect(() => render(source)).toThrow(
       expect.objectContaining({ code: 'CHAT_TEMPLATE_LIMIT', message: expect.stringContaining(message) }),

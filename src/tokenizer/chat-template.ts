@@ -1,12 +1,17 @@
 /** The chat template of a model: found, parsed once, rendered many times. */
 
-import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { TokenizerError } from '../common/errors.ts';
-import { readSmallFile } from '../formats/files.ts';
-import { decodeUtf8, isJsonObject } from '../formats/json.ts';
-import { analyseNodes, runTemplate, type TemplateHooks, type TemplateNodes } from './template-run.ts';
-import { parseTemplate, unsupportedConstructs } from './template-syntax.ts';
+import { isThere, readSmallFile } from '../formats/files.ts';
+import { decodeUtf8, isJsonObject, jsonType } from '../formats/json.ts';
+import {
+  analyseNodes,
+  MAX_TEMPLATE_STEPS,
+  runTemplate,
+  type TemplateHooks,
+  type TemplateNodes,
+} from './template-run.ts';
+import { parseTemplate, TOO_DEEP, unsupportedConstructs } from './template-syntax.ts';
 
 /** Published templates reach about 20 kB. */
 export const MAX_TEMPLATE_BYTES = 2 ** 20;
@@ -20,7 +25,6 @@ export interface RenderVariables {
 }
 
 interface ParsedTemplate {
-  readonly source: string;
   readonly nodes: TemplateNodes | null;
   /** Why it cannot be used, with the line. */
   readonly problem: string | null;
@@ -32,16 +36,17 @@ const PLAIN: TemplateHooks = { plain: text => text, pattern: text => text, json:
 export class ChatTemplate {
   readonly #templates: ReadonlyMap<string, ParsedTemplate>;
 
-  /** null when the model has no template. A template that cannot be parsed is an error only when it is rendered. */
+  /** null when the model has no template. A template that cannot be used is an error only when it is rendered. */
   static load(directory: string, config: Readonly<Record<string, unknown>>): ChatTemplate | null {
-    const sources = new Map<string, string>();
+    const sources = new Map<string, unknown>();
     const file = join(directory, 'chat_template.jinja');
-    if (existsSync(file)) sources.set('default', decodeUtf8(readSmallFile(file, MAX_TEMPLATE_BYTES), file));
+    if (isThere(file)) sources.set('default', decodeUtf8(readSmallFile(file, MAX_TEMPLATE_BYTES), file));
     else readConfigTemplates(config.chat_template, sources);
     return sources.size === 0 ? null : new ChatTemplate(sources);
   }
 
-  constructor(sources: ReadonlyMap<string, string>) {
+  /** A source that is no string makes a template that cannot be used. */
+  constructor(sources: ReadonlyMap<string, unknown>) {
     this.#templates = new Map([...sources].map(([name, source]) => [name, parse(source)]));
   }
 
@@ -67,18 +72,20 @@ export class ChatTemplate {
    * Renders the named template; without a name `tool_use` when there are tools and the model has one, else `default`.
    * Throws RequestError when the template refuses the conversation, TokenizerError when it is broken or exceeds a limit.
    */
-  render(variables: RenderVariables, now: Date, hooks: TemplateHooks = PLAIN, name?: string): string {
+  render(
+    variables: RenderVariables,
+    now: Date,
+    hooks: TemplateHooks = PLAIN,
+    name?: string,
+    maxSteps = MAX_TEMPLATE_STEPS,
+  ): string {
     const { nodes, problem } = this.#choose(variables.tools !== null, name);
     if (!nodes) {
-      throw new TokenizerError(
-        'CHAT_TEMPLATE_INVALID',
-        `the chat template of this model cannot be parsed: ${problem}`,
-        {
-          hint: 'use the raw prompt form, or repair the template (chat_template.jinja takes precedence)',
-        },
-      );
+      throw new TokenizerError('CHAT_TEMPLATE_INVALID', `the chat template of this model cannot be used: ${problem}`, {
+        hint: 'use the raw prompt form, or repair the template (chat_template.jinja takes precedence)',
+      });
     }
-    return runTemplate(nodes, variables, hooks, now);
+    return runTemplate(nodes, variables, hooks, now, maxSteps);
   }
 
   #choose(tools: boolean, name?: string): ParsedTemplate {
@@ -91,30 +98,33 @@ export class ChatTemplate {
   }
 }
 
-function readConfigTemplates(value: unknown, sources: Map<string, string>): void {
-  if (typeof value === 'string') sources.set('default', value);
-  else if (Array.isArray(value)) {
-    for (const item of value) {
-      if (isJsonObject(item) && typeof item.name === 'string' && typeof item.template === 'string') {
-        sources.set(item.name, item.template);
-      }
-    }
-  }
+/** What is not a template is kept too: using it is an error, where a model without a template says something else. */
+function readConfigTemplates(value: unknown, sources: Map<string, unknown>): void {
+  if (value === undefined || value === null) return;
+  const named = (item: unknown) => isJsonObject(item) && typeof item.name === 'string';
+  if (!Array.isArray(value) || !value.every(named)) sources.set('default', value);
+  else for (const { name, template } of value) sources.set(name, template);
 }
 
-function parse(source: string): ParsedTemplate {
-  if (source.length > MAX_TEMPLATE_BYTES) {
-    return { source: '', nodes: null, problem: `it is longer than ${MAX_TEMPLATE_BYTES} characters`, unsupported: [] };
-  }
+function parse(source: unknown): ParsedTemplate {
+  if (typeof source !== 'string')
+    return unusable(`it must be a string or a list of named strings, not ${jsonType(source)}`);
+  if (source.length > MAX_TEMPLATE_BYTES) return unusable(`it is longer than ${MAX_TEMPLATE_BYTES} characters`);
   const result = parseTemplate(source);
   if ('problem' in result) {
     const { message, line } = result.problem;
-    return { source, nodes: null, problem: line === null ? message : `line ${line}: ${message}`, unsupported: [] };
+    return unusable(line === null ? message : `line ${line}: ${message}`);
   }
-  return {
-    source,
-    nodes: analyseNodes(result.program),
-    problem: null,
-    unsupported: unsupportedConstructs(source, result.program),
-  };
+  try {
+    const unsupported = unsupportedConstructs(source, result.program);
+    return { nodes: analyseNodes(result.program), problem: null, unsupported };
+  } catch (error) {
+    // A long chain of operators is a deep tree that was built without recursion.
+    if (error instanceof RangeError) return unusable(TOO_DEEP);
+    throw error;
+  }
+}
+
+function unusable(problem: string): ParsedTemplate {
+  return { nodes: null, problem, unsupported: [] };
 }

@@ -2,9 +2,9 @@
  * Runs a parsed template within bounds. The library has no limits of its own, but every node of the tree passes through one
  * method, which is the place to count and to look at values.
  *
- * What is bounded here: evaluated nodes, items that loops and filters walk over, the length of every string and list, and the
- * items of range(). Work inside one built-in filter is bounded by the sizes of its inputs, except that a list that contains
- * itself many times can make `tojson` exponential; the wall limit of the text service ends that.
+ * What is bounded here: evaluated nodes, items that loops and filters walk over, that calls and slices give or that become
+ * text, the length of every string and list, and the items of range(). Work inside one built-in filter is bounded by the
+ * sizes of its inputs.
  */
 
 import { RequestError, TokenizerError } from '../common/errors.ts';
@@ -20,8 +20,24 @@ export const MAX_TEMPLATE_OUTPUT_CHARACTERS = 16 * 2 ** 20;
 export const MAX_TEMPLATE_LIST_ITEMS = 200_000;
 /** A step is charged for every so many characters of a string that a node gives, because its user will read them. */
 const CHARACTERS_PER_STEP = 1024;
+/** Slicing a string makes a list of its characters first. */
+const SLICED_CHARACTERS_PER_STEP = 16;
 /** The library makes two scopes for every item that a loop visits. */
 const STEPS_PER_ITEM = 4;
+/** Filters that write a list with all that it contains; `~` and output do too. */
+const WRITING_FILTERS = new Set([
+  'tojson',
+  'string',
+  'join',
+  'indent',
+  'trim',
+  'unique',
+  'sort',
+  'groupby',
+  'dictsort',
+]);
+/** Fields with the statements of a block, whose values are output. */
+const BLOCKS = ['body', 'alternate', 'defaultBlock'];
 /** Filters that do not walk over their list. */
 const CONSTANT_TIME_FILTERS = new Set(['length', 'first', 'last']);
 
@@ -44,6 +60,10 @@ export interface TemplateNodes {
   readonly patterns: ReadonlySet<JinjaNode>;
   /** Nodes whose list is walked by their parent. */
   readonly walked: ReadonlySet<JinjaNode>;
+  /** Nodes whose value is written, or compared, with all that it contains. */
+  readonly written: ReadonlySet<JinjaNode>;
+  /** Nodes that are sliced. */
+  readonly sliced: ReadonlySet<JinjaNode>;
   /** Text outside tags and string literals inside. */
   readonly literals: readonly string[];
 }
@@ -58,6 +78,8 @@ export function analyseNodes(program: JinjaNode): TemplateNodes {
     compared: new Set<JinjaNode>(),
     patterns: new Set<JinjaNode>(),
     walked: new Set<JinjaNode>(),
+    written: new Set<JinjaNode>(),
+    sliced: new Set<JinjaNode>(),
     literals: [] as string[],
   };
   visit(program, node => analyse(node, nodes));
@@ -66,14 +88,16 @@ export function analyseNodes(program: JinjaNode): TemplateNodes {
 
 function analyse(
   node: JinjaNode,
-  into: { compared: Set<JinjaNode>; patterns: Set<JinjaNode>; walked: Set<JinjaNode>; literals: string[] },
+  into: Record<'compared' | 'patterns' | 'walked' | 'written' | 'sliced', Set<JinjaNode>> & { literals: string[] },
 ): void {
+  for (const field of BLOCKS) if (Array.isArray(node[field])) addAll(into.written, node[field] as JinjaNode[]);
   // What a replacement writes is output; what it looks for is not.
   const searched = (call: JinjaNode) => (call.args as JinjaNode[]).slice(0, 1);
   if (node.type === 'StringLiteral') into.literals.push(String(node.value));
   else if (node.type === 'BinaryExpression') {
     const sides = [node.left, node.right] as JinjaNode[];
     addAll(into.walked, sides);
+    if ((node.operator as JinjaNode).value === '~') addAll(into.written, sides);
     if (COMPARISONS.has(String((node.operator as JinjaNode).value))) addAll(into.compared, sides);
   } else if (node.type === 'CallExpression') {
     const callee = node.callee as JinjaNode;
@@ -82,9 +106,13 @@ function analyse(
     if (SEARCHING_METHODS.has(method)) addAll(into.patterns, searched(node));
     if (COMPARING_METHODS.has(method)) addAll(into.compared, [callee.object as JinjaNode, ...searched(node)]);
   } else if (node.type === 'FilterExpression') {
-    if (!CONSTANT_TIME_FILTERS.has(filterName(node) ?? '')) into.walked.add(node.operand as JinjaNode);
+    const name = filterName(node) ?? '';
+    if (!CONSTANT_TIME_FILTERS.has(name)) into.walked.add(node.operand as JinjaNode);
+    if (WRITING_FILTERS.has(name)) into.written.add(node.operand as JinjaNode);
     const filter = node.filter as JinjaNode;
-    if (filter.type === 'CallExpression' && filterName(node) === 'replace') addAll(into.patterns, searched(filter));
+    if (filter.type === 'CallExpression' && name === 'replace') addAll(into.patterns, searched(filter));
+  } else if (node.type === 'MemberExpression') {
+    if ((node.property as JinjaNode).type === 'SliceExpression') into.sliced.add(node.object as JinjaNode);
   } else if (node.type === 'For') {
     const iterable = node.iterable as JinjaNode;
     into.walked.add(iterable.type === 'SelectExpression' ? (iterable.lhs as JinjaNode) : iterable);
@@ -104,6 +132,7 @@ export function runTemplate(
   variables: Record<string, unknown>,
   hooks: TemplateHooks,
   now: Date,
+  maxSteps = MAX_TEMPLATE_STEPS,
 ): string {
   const environment = new Environment();
   for (const [name, value] of Object.entries(globals(now))) environment.set(name, value);
@@ -116,12 +145,14 @@ export function runTemplate(
     environment.set(name, value);
   }
   try {
-    const text = String(new BoundedInterpreter(environment, nodes, hooks).run(nodes.program).value);
+    const text = String(new BoundedInterpreter(environment, nodes, hooks, maxSteps).run(nodes.program).value);
     checkLength(text.length);
     return text;
   } catch (error) {
     if (error instanceof TokenizerError) throw error;
-    const message = hooks.plain((error as Error).message);
+    // The library's break and continue are errors without a message.
+    const said = hooks.plain((error as Error).message);
+    const message = said === '' && !(error instanceof Raised) ? 'break or continue outside a loop' : said;
     if (error instanceof Raised) {
       throw new RequestError('CHAT_TEMPLATE_REFUSED', `the chat template refuses this conversation: ${message}`, {
         hint: 'change the messages as the template asks',
@@ -148,7 +179,7 @@ function globals(now: Date): Record<string, unknown> {
     None: null,
     range,
     raise_exception: (message: unknown) => {
-      throw new Raised(String(message));
+      throw new Raised(/string|number|boolean/.test(typeof message) ? String(message) : 'without a text as its reason');
     },
     strftime_now: (format: unknown) => strftime(now, String(format)),
   };
@@ -178,12 +209,14 @@ function checkLength(characters: number): void {
 class BoundedInterpreter extends Interpreter {
   readonly #nodes: TemplateNodes;
   readonly #hooks: TemplateHooks;
+  readonly #maxSteps: number;
   #steps = 0;
 
-  constructor(environment: JinjaEnvironment, nodes: TemplateNodes, hooks: TemplateHooks) {
+  constructor(environment: JinjaEnvironment, nodes: TemplateNodes, hooks: TemplateHooks, maxSteps: number) {
     super(environment);
     this.#nodes = nodes;
     this.#hooks = hooks;
+    this.#maxSteps = maxSteps;
   }
 
   override evaluate(node: JinjaNode | undefined, environment: JinjaEnvironment): JinjaValue {
@@ -196,13 +229,17 @@ class BoundedInterpreter extends Interpreter {
     if (typeof value.value === 'string') {
       checkLength(value.value.length);
       this.#charge(Math.floor(value.value.length / CHARACTERS_PER_STEP));
+      if (this.#nodes.sliced.has(node!)) this.#charge(Math.floor(value.value.length / SLICED_CHARACTERS_PER_STEP));
       if (name === 'tojson') value.value = this.#hooks.json(value.value);
     } else if (Array.isArray(value.value)) {
       // The library unpacks lists only.
       if (value.type === 'TupleValue') value.type = 'ArrayValue';
       if (value.value.length > MAX_TEMPLATE_LIST_ITEMS) throw limit('a list grew too long', MAX_TEMPLATE_LIST_ITEMS);
       if (this.#nodes.walked.has(node!)) this.#charge(value.value.length * STEPS_PER_ITEM);
+      // Made here, or about to be copied.
+      if (node!.type === 'CallExpression' || this.#nodes.sliced.has(node!)) this.#charge(value.value.length);
     }
+    if (this.#nodes.written.has(node!)) this.#chargeContent(value.value);
     if (this.#nodes.compared.has(node!)) return mapStrings(value, text => this.#hooks.plain(text));
     if (this.#nodes.patterns.has(node!)) return mapStrings(value, text => this.#hooks.pattern(text));
     return value;
@@ -210,7 +247,16 @@ class BoundedInterpreter extends Interpreter {
 
   #charge(steps: number): void {
     this.#steps += steps;
-    if (this.#steps > MAX_TEMPLATE_STEPS) throw limit('it takes too many steps', MAX_TEMPLATE_STEPS);
+    if (this.#steps > this.#maxSteps) throw limit('it takes too many steps', this.#maxSteps);
+  }
+
+  /** A step for every value inside, as often as it is there: lists that share a list are written several times. */
+  #chargeContent(value: unknown): void {
+    const inside = value instanceof Map ? value.values() : Array.isArray(value) ? value : [];
+    for (const item of inside as Iterable<JinjaValue>) {
+      this.#charge(1);
+      this.#chargeContent(item.value);
+    }
   }
 
   /** `items|groupby('key')`: [key, items] pairs by ascending key, which the library lacks. */

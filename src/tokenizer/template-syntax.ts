@@ -5,6 +5,8 @@ import { type JinjaNode, parseJinja } from './jinja-library.ts';
 /** Looking for the line of an error parses the template once per tag; beyond this many the line is not worth the time. */
 const MAX_TAGS_SEARCHED = 1000;
 
+export const TOO_DEEP = 'it is nested too deeply';
+
 export interface SyntaxProblem {
   readonly message: string;
   /** Counted from 1; null when unknown. */
@@ -24,7 +26,7 @@ function tryParse(source: string): JinjaNode | string {
     return parseJinja(source);
   } catch (error) {
     const message = (error as Error).message;
-    if (error instanceof RangeError) return 'it is nested too deeply';
+    if (error instanceof RangeError) return TOO_DEEP;
     // The parser runs past its last token when a tag or block stays open.
     return error instanceof TypeError ? 'a tag or block is not closed' : message;
   }

@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
@@ -37,10 +37,18 @@ function copy(template: string, tokenizer?: string): string {
 
 const user = (content: string) => [{ role: 'user', content }];
 
-/** Rendering builds a list that contains itself 2^40 times: no step limit sees the work inside tojson. */
-const ENDLESS =
-  "{% if messages[0].content == 'go' %}{% set ns = namespace(a=[1]) %}{% for i in range(40) %}{% set ns.a = [ns.a, ns.a] %}" +
-  '{% endfor %}{{ ns.a|tojson|length }}{% endif %}ok';
+/** A tokenizer that takes for ever over ENDLESS, and a template that gives the content. */
+function endless(): string {
+  const json = JSON.parse(readFileSync(`${DATA}qwen3-moe/tokenizer.json`, 'utf8'));
+  json.pre_tokenizer.pretokenizers[0].pattern.Regex = '(a+)+$';
+  return copy('{{ messages[0].content }}', JSON.stringify(json));
+}
+const ENDLESS = `${'a'.repeat(60)}b`;
+
+/** Few steps, many lists. */
+const HUNGRY =
+  "{% if messages[0].content == 'go' %}{% set ns = namespace(a=[]) %}{% for i in range(12) %}" +
+  '{% set ns.a = [ns.a, range(190000)] %}{% endfor %}{% endif %}ok';
 
 describe('a model', () => {
   test('is described, and its calls answer as the parts do', async () => {
@@ -154,21 +162,34 @@ describe('what fails, fails alone', () => {
   });
 
   test('a call without end is ended by the wall limit; the others are served', async () => {
-    const service = await open(copy(ENDLESS), { callLimitMs: 2000, heapMb: 2000 });
-    const [endless, next] = await Promise.allSettled([service.render(user('go')), service.render(user('stay'))]);
-    expect(endless).toMatchObject({ status: 'rejected', reason: { code: 'TEXT_TIME_LIMIT' } });
+    const service = await open(endless(), { callLimitMs: 500 });
+    const calls = [service.render(user(ENDLESS)), service.encode(ENDLESS), service.render(user('ok'))];
+    const [chat, raw, next] = await Promise.allSettled(calls);
+    const late = { status: 'rejected', reason: { code: 'TEXT_TIME_LIMIT' } };
+    expect([chat, raw]).toMatchObject([late, late]);
+    expect((chat as PromiseRejectedResult).reason.hint).toContain('template');
+    expect((raw as PromiseRejectedResult).reason.hint).not.toContain('template');
     expect(next).toMatchObject({ status: 'fulfilled', value: { text: 'ok' } });
   });
 
-  test('a text without end is not blamed on the chat template', async () => {
-    const json = JSON.parse(readFileSync(`${DATA}qwen3-moe/tokenizer.json`, 'utf8'));
-    json.pre_tokenizer.pretokenizers[0].pattern.Regex = '(a+)+$';
-    const service = await open(copy('ok', JSON.stringify(json)), { callLimitMs: 500 });
-    await expect(service.encode(`${'a'.repeat(60)}b`)).rejects.toMatchObject({
-      code: 'TEXT_TIME_LIMIT',
-      hint: expect.not.stringContaining('template'),
-    });
+  test('a template without end leaves raw text, and is noted', async () => {
+    const service = await open(copy('{% for i in range(190000) %}{{ range(190000)|length }}{% endfor %}'));
+    expect(service.info.notes).toEqual([expect.stringContaining('too many steps, and the limit is 200000')]);
+    expect(await service.encode('hi')).not.toEqual([]);
+    await expect(service.render(user('hi'))).rejects.toMatchObject({ code: 'CHAT_TEMPLATE_LIMIT' });
   });
+
+  test.each(['chat_template.jinja', 'tokenizer_config.json', 'tokenizer.json'])(
+    'a link %s to nothing is an error that names it',
+    async name => {
+      for (const target of ['gone', name]) {
+        const directory = copy('ok');
+        rmSync(join(directory, name), { force: true });
+        symlinkSync(target, join(directory, name));
+        await expect(TextService.open(directory)).rejects.toThrow(name);
+      }
+    },
+  );
 
   test('steps of a normalizer that multiply each other are stopped, at any text', async () => {
     const json = JSON.parse(readFileSync(`${DATA}qwen3-moe/tokenizer.json`, 'utf8'));
@@ -180,12 +201,12 @@ describe('what fails, fails alone', () => {
   });
 
   test('an aborted call is dropped, running or waiting; the others are served', async () => {
-    const service = await open(copy(ENDLESS), { heapMb: 2000 });
+    const service = await open(endless());
     const [running, waiting] = [new AbortController(), new AbortController()];
     const calls = Promise.allSettled([
-      service.render(user('go'), null, {}, running.signal),
+      service.render(user(ENDLESS), null, {}, running.signal),
       service.encode('x', {}, waiting.signal),
-      service.render(user('stay')),
+      service.render(user('ok')),
       service.encode('x', {}, AbortSignal.abort()),
     ]);
     waiting.abort();
@@ -196,7 +217,7 @@ describe('what fails, fails alone', () => {
   });
 
   test('a call that exhausts the memory of the worker fails; the others are served', async () => {
-    const service = await open(copy(ENDLESS), { heapMb: 40 });
+    const service = await open(copy(HUNGRY), { heapMb: 40 });
     const [hungry, next] = await Promise.allSettled([service.render(user('go')), service.render(user('stay'))]);
     expect(hungry).toMatchObject({ status: 'rejected', reason: { code: 'TEXT_WORKER_DIED' } });
     expect(next).toMatchObject({ status: 'fulfilled', value: { text: 'ok' } });

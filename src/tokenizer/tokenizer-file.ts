@@ -3,9 +3,9 @@
  * refused by name here, so that no text is ever encoded with half of its rules.
  */
 
-import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { TokenizerError } from '../common/errors.ts';
+import { isThere } from '../formats/files.ts';
 import {
   formatJsonPath,
   isJsonObject,
@@ -78,7 +78,7 @@ export function tokenizerFault(code: string, path: JsonPath, what: string, file 
 
 export function readTokenizerFile(directory: string): TokenizerFile {
   const path = join(directory, 'tokenizer.json');
-  if (!existsSync(path)) {
+  if (!isThere(path)) {
     throw new TokenizerError('TOKENIZER_MISSING', `${path} does not exist`, {
       hint: 'copy tokenizer.json and tokenizer_config.json of the model into its directory',
       details: { file: path },
@@ -123,7 +123,7 @@ export function checkTokenizer(
 
 function readOptional(directory: string, name: string): Record<string, unknown> {
   const path = join(directory, name);
-  return existsSync(path) ? readJsonObject(path, MAX_CONFIG_BYTES) : {};
+  return isThere(path) ? readJsonObject(path, MAX_CONFIG_BYTES) : {};
 }
 
 function checkModel(model: unknown): BpeModel {
