@@ -3,6 +3,7 @@
 import { TokenizerError } from '../common/errors.ts';
 import { isJsonObject, jsonType } from '../formats/json.ts';
 import { HfTokenizer } from './hf-library.ts';
+import { inexactRegexConstruct } from './regex-check.ts';
 import { tokenizerFault } from './tokenizer-file.ts';
 
 export type Normalizer = (text: string) => string;
@@ -38,6 +39,10 @@ function flatten(config: unknown, path: (string | number)[], depth: number): Rec
   if (typeof config.type !== 'string' || !EXACT.has(config.type) || dollar) {
     throw tokenizerFault('TOKENIZER_UNSUPPORTED', path, `is ${JSON.stringify(config)}, which is not supported`);
   }
+  const regex = isJsonObject(config.pattern) ? config.pattern.Regex : undefined;
+  const inexact = typeof regex === 'string' ? inexactRegexConstruct(regex) : null;
+  if (inexact)
+    throw tokenizerFault('TOKENIZER_UNSUPPORTED', [...path, 'pattern'], `has ${inexact}, which is not supported`);
   for (const field of ['content', 'prepend']) {
     const text = config[field];
     if (typeof text !== 'string' || text.length <= MAX_REPLACEMENT_CHARACTERS) continue;

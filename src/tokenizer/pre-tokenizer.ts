@@ -6,6 +6,7 @@
 import { isJsonObject, jsonType } from '../formats/json.ts';
 import { byteLevelText } from './byte-level.ts';
 import { SplitPreTokenizer } from './hf-library.ts';
+import { inexactRegexConstruct } from './regex-check.ts';
 import { tokenizerFault } from './tokenizer-file.ts';
 
 /** Where a piece of text stands: at the very start, after a control token, or right after other text it was cut from. */
@@ -109,6 +110,9 @@ function compile(pattern: unknown, path: Path): RegExp {
   if (typeof source !== 'string' || source === '') {
     throw tokenizerFault('TOKENIZER_INVALID', [...path, 'pattern'], 'must have a Regex or a String');
   }
+  const inexact = isJsonObject(pattern) && pattern.Regex !== undefined ? inexactRegexConstruct(source) : null;
+  if (inexact)
+    throw tokenizerFault('TOKENIZER_UNSUPPORTED', [...path, 'pattern'], `has ${inexact}, which is not supported`);
   try {
     const regex = new SplitPreTokenizer({ type: 'Split', pattern, behavior: 'Isolated', invert: false }).pattern;
     if (regex) return regex;

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { TokenizerError } from '../common/errors.ts';
+import { inexactRegexConstruct } from './regex-check.ts';
 import { Tokenizer } from './tokenizer.ts';
 import { checkTokenizer } from './tokenizer-file.ts';
 
@@ -77,6 +78,23 @@ describe('every rule of tokenizer.json does what the Rust library does', () => {
     ['pre_tokenizer', { type: 'UnicodeScripts' }],
     ['pre_tokenizer', { type: 'Split', pattern: { String: 'a' }, behavior: 'Sideways', invert: false }],
     ['pre_tokenizer', { type: 'Split', pattern: { Regex: '(' }, behavior: 'Isolated', invert: false }],
+    ...[
+      '(?>a+)b',
+      'a++b',
+      '[ab]*+b',
+      'a?+b',
+      '(?i)a',
+      '(?i-m:a)',
+      '(?~a)',
+      '(a)\\1',
+      'a\\Kb',
+      '\\Ga',
+      '\\X',
+      '\\R',
+    ].flatMap((Regex): [string, unknown][] => [
+      ['pre_tokenizer', { type: 'Split', pattern: { Regex }, behavior: 'Isolated', invert: false }],
+      ['normalizer', { type: 'Replace', pattern: { Regex }, content: 'b' }],
+    ]),
     ['normalizer', { type: 'BertNormalizer' }],
     ['normalizer', { type: 'Replace', pattern: { String: 'a' }, content: '$&' }],
     ['normalizer', { type: 'Replace', pattern: { String: 'a' }, content: 'a'.repeat(65) }],
@@ -88,6 +106,24 @@ describe('every rule of tokenizer.json does what the Rust library does', () => {
     expect(() => new Tokenizer(checkTokenizer(json))).toThrow(TokenizerError);
     expect(() => new Tokenizer(checkTokenizer(json))).toThrow(`$.${field}`);
   });
+});
+
+test('what a regular expression has that only looks like an unsupported construct is no obstacle', () => {
+  for (const regex of [
+    '[(?>++]+',
+    '\\(?',
+    '\\++',
+    '[]?+]',
+    '(?<!a)b(?=c)(?!d)',
+    '(?<=a)b',
+    '(?<n>a)',
+    '(?i:a)',
+    'a{2}+',
+    '[[:alpha:]]+',
+  ]) {
+    expect(inexactRegexConstruct(regex), regex).toBeNull();
+  }
+  expect(inexactRegexConstruct('[]](?>a)')).toBe('the atomic group "(?>"');
 });
 
 /** Characters a, b, c, space; "a b" and "bc" merge. */
