@@ -1,7 +1,7 @@
 /** The engine for its users: a text worker and an engine worker behind one object. The calling thread never computes. */
 
 import { Worker } from 'node:worker_threads';
-import { type ErrorWire, errorFromWire, InternalError, RequestError } from '../common/errors.ts';
+import { type ColiError, type ErrorWire, errorFromWire, InternalError, RequestError } from '../common/errors.ts';
 import { workerUrl } from '../common/worker-url.ts';
 import type { FaultPlan } from '../storage/faults.ts';
 import { TextService } from '../tokenizer/text-service.ts';
@@ -134,7 +134,9 @@ class EngineClient implements Engine {
   async *generate(request: GenerateRequest, signal?: AbortSignal): AsyncIterable<GenerateEvent> {
     if (this.#closed) throw closedError();
     const { prompt, ...rest } = request;
-    const promptIds = await this.encode(prompt);
+    // A prompt that was cancelled while it was read has no ids; any will do, because nothing of it is computed.
+    const read = await this.#encode(prompt, false, signal);
+    const promptIds = read ?? [0];
     const cancel = new Int32Array(new SharedArrayBuffer(4));
     const abort = () => Atomics.store(cancel, 0, 1);
     if (signal?.aborted || this.#closed) abort();
@@ -142,7 +144,9 @@ class EngineClient implements Engine {
     this.#cancels.add(cancel);
     const queue = new EventQueue();
     const command: WithoutId<EngineCommand> = { method: 'generate', promptIds, request: rest, cancel };
-    const run = this.#turn.then(() => this.#call(command, event => queue.push(event)));
+    const run = this.#turn.then(() =>
+      this.#call(command, event => queue.push(read || event.type !== 'start' ? event : { ...event, promptIds: [] })),
+    );
     this.#turn = run.catch(() => {});
     run
       .then(
@@ -166,13 +170,20 @@ class EngineClient implements Engine {
   }
 
   async encode(prompt: Prompt, { anyLength = false }: EncodeOptions = {}): Promise<number[]> {
+    return (await this.#encode(prompt, anyLength))!;
+  }
+
+  /** null when `signal` is aborted before the ids are there. */
+  async #encode(prompt: Prompt, anyLength: boolean, signal?: AbortSignal): Promise<number[] | null> {
     if ('ids' in prompt) return [...prompt.ids];
     if (!anyLength) refuseHugeText(prompt, this.info, this.#longestToken);
     try {
-      if ('text' in prompt) return await this.#text.encode(prompt.text);
-      return (await this.#text.render(prompt.messages, prompt.tools)).ids;
+      if ('text' in prompt) return await this.#text.encode(prompt.text, {}, signal);
+      return (await this.#text.render(prompt.messages, prompt.tools, {}, signal)).ids;
     } catch (error) {
-      throw this.#closed ? closedError() : error;
+      if (this.#closed) throw closedError();
+      if (signal?.aborted && (error as ColiError).code === 'CANCELLED') return null;
+      throw error;
     }
   }
 

@@ -77,6 +77,17 @@ test('a signal that came before the request gives no token', async () => {
   expect((await collect(SHORT)).end.text).toBe(expected);
 });
 
+test('a signal while the prompt is tokenised ends the request without a prompt', async () => {
+  await open();
+  const controller = new AbortController();
+  const cancelled = collect(SHORT, controller.signal);
+  controller.abort();
+  const { events, end } = await cancelled;
+  expect(events[0]).toMatchObject({ type: 'start', promptIds: [] });
+  expect(end).toMatchObject({ finishReason: 'cancelled', tokenIds: [], text: '' });
+  expect((await collect(SHORT)).end.text).toBe(expected);
+});
+
 test('a reader of the events who leaves stops the work', async () => {
   await open(SLOW);
   for await (const event of engine.generate(LONG)) if (event.type === 'token') break;
