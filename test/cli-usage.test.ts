@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { closeSync, openSync, readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 
 const { version } = JSON.parse(readFileSync('package.json', 'utf8'));
@@ -73,4 +73,19 @@ describe('a wrong command line is exit code 2 and one line with the cause and a 
       error: { code: 'BAD_FLAG', message: expect.stringContaining('--seed'), hint: expect.any(String) },
     });
   });
+});
+
+test.each([
+  ['the answer', ['info', '--json', '--model', 'models/nano']],
+  ['an error', ['info', '--json', '--model', 'nowhere']],
+])('--json on a full disk: %s is not lost without a word', (what, args) => {
+  const full = openSync('/dev/full', 'w');
+  const { status, stderr } = spawnSync(process.execPath, ['bin/coli.js', ...args], {
+    encoding: 'utf8',
+    stdio: ['ignore', full, 'pipe'],
+  });
+  closeSync(full);
+  expect(status).toBe(1);
+  expect(stderr).toMatch(/^coli: cannot write to standard output: .*ENOSPC/m);
+  if (what === 'an error') expect(stderr).toMatch(/^coli: .*nowhere/m);
 });

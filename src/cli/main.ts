@@ -16,7 +16,11 @@ export async function main(args: readonly string[]): Promise<never> {
   } catch (error) {
     reportError(error, json);
     code = error instanceof UsageError ? EXIT_USAGE : 1;
-    await flushOutput().catch(() => {});
+    await flushOutput().catch(failure => {
+      // an error that was written as JSON is lost with it
+      if (json && failure !== error) reportError(error, false);
+      reportError(failure, false);
+    });
   }
   // Explicit, so that nothing left behind (a worker, standard input) can keep a finished command alive.
   process.exit(code);

@@ -5,7 +5,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { UsageError } from '../common/errors.ts';
-import type { Engine } from '../engine/api.ts';
+import type { Engine, EngineInfo } from '../engine/api.ts';
 import { type EngineFlags, engineOptions } from './options.ts';
 import { note } from './output.ts';
 import { byteAmount, Progress } from './progress.ts';
@@ -13,6 +13,8 @@ import { byteAmount, Progress } from './progress.ts';
 /** Two levels up both from src/cli and from dist/cli. */
 const PACKAGE_ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const BUNDLED_MODEL = path.join(PACKAGE_ROOT, 'models', 'nano');
+
+const BUNDLED_NOTE = 'No --model given: using the bundled models/nano, a tiny model for trying things out.';
 
 export function packageVersion(): string {
   return JSON.parse(readFileSync(path.join(PACKAGE_ROOT, 'package.json'), 'utf8')).version;
@@ -27,7 +29,7 @@ export function modelDirectory(flags: EngineFlags, quiet: boolean): string {
       hint: howToChoose,
     });
   }
-  note(`No --model given: using the bundled models/nano, a tiny model for trying things out.`, quiet);
+  note(BUNDLED_NOTE, quiet);
   return BUNDLED_MODEL;
 }
 
@@ -35,6 +37,11 @@ export function modelDirectory(flags: EngineFlags, quiet: boolean): string {
 export function flagNotes({ threads }: EngineFlags, cpus = os.availableParallelism()): string[] {
   if (threads === undefined || threads <= cpus) return [];
   return [`--threads ${threads} is more than this machine has (${cpus}); they wait for each other`];
+}
+
+/** All that the user may not expect of a run with these flags, in the order in which it is told. */
+export function runNotes(flags: EngineFlags, info: EngineInfo): string[] {
+  return [...(flags.model === undefined ? [BUNDLED_NOTE] : []), ...flagNotes(flags), ...info.notes];
 }
 
 /** Opens the engine with what the flags say; loading and what it decided are told on stderr. */

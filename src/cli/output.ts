@@ -78,13 +78,13 @@ export function errorReport(error: unknown): ErrorReport {
 
 /**
  * Cause and next step in one line; the stack only with COLI_DEBUG=1. `inChat`: on a terminal each part has a line of its
- * own, for it stands in a conversation that goes on.
+ * own, for it stands in a conversation that goes on. JSON that standard output cannot take becomes a line on stderr.
  */
 export function reportError(error: unknown, json: boolean, inChat = false): void {
   const report = errorReport(error);
   const { message, hint } = report.error;
   const line = `coli: ${message}${hint ? `; ${hint}` : ''}`;
-  if (json) writeJson(report);
+  if (json && !outputClosed.aborted) writeJson(report);
   else for (const part of inChat && isTerminal(process.stderr) ? line.split('; ') : [line]) note(part);
   if (process.env['COLI_DEBUG'] === '1' && error instanceof Error) process.stderr.write(`${error.stack}\n`);
 }

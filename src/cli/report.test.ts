@@ -91,7 +91,7 @@ const INFO: EngineInfo = {
 };
 
 test('run --json is exactly the documented object', () => {
-  const json = answerJson('/models/nano', answer());
+  const json = answerJson('/models/nano', answer(), ['told']);
   expect(Object.keys(json)).toEqual([
     'model',
     'prompt_ids',
@@ -100,6 +100,7 @@ test('run --json is exactly the documented object', () => {
     'finish_reason',
     'seed',
     'stop_reason',
+    'notes',
     'stats',
   ]);
   expect(json).toMatchObject({
@@ -109,6 +110,7 @@ test('run --json is exactly the documented object', () => {
     finish_reason: 'stop',
     seed: 42,
     stop_reason: 4,
+    notes: ['told'],
   });
   expect(Object.keys(json.stats)).toEqual(
     (

@@ -26,8 +26,8 @@ const JSON_STATS = [
   'threads',
 ] as const satisfies readonly (keyof GenerateStats)[];
 
-/** The one object that `run --json` prints. */
-export function answerJson(model: string, { start, end }: Answer) {
+/** The one object that `run --json` prints; `notes` is what goes to standard error otherwise. */
+export function answerJson(model: string, { start, end }: Answer, notes: readonly string[] = []) {
   return {
     model,
     prompt_ids: start.promptIds,
@@ -36,6 +36,7 @@ export function answerJson(model: string, { start, end }: Answer) {
     finish_reason: end.finishReason,
     seed: start.sampling.seed,
     stop_reason: end.stopReason,
+    notes,
     stats: Object.fromEntries(JSON_STATS.map(key => [key, end.stats[key]])),
   };
 }

@@ -59,6 +59,7 @@ describe('run', () => {
       'finish_reason',
       'seed',
       'stop_reason',
+      'notes',
       'stats',
     ]);
     expect(result).toMatchObject({ model: MODEL, finish_reason: 'length', seed: 5, stop_reason: null });

@@ -4,7 +4,7 @@ import { UsageError } from '../../common/errors.ts';
 import type { Prompt } from '../../engine/api.ts';
 import { streamAnswer } from '../answer.ts';
 import { EXIT_INTERRUPTED, Interrupts } from '../interrupts.ts';
-import { openModel } from '../model.ts';
+import { openModel, runNotes } from '../model.ts';
 import { type EngineFlags, generateOptions, type SamplingFlags } from '../options.ts';
 import { dimNote, outputClosed, writeAnswer, writeJson } from '../output.ts';
 import { Progress } from '../progress.ts';
@@ -38,7 +38,7 @@ export async function run(words: readonly string[], flags: RunFlags): Promise<nu
       }),
     );
     const interrupted = answer.end.finishReason === 'cancelled' && !outputClosed.aborted;
-    if (flags.json) writeJson(answerJson(engine.info.directory, answer));
+    if (flags.json) writeJson(answerJson(engine.info.directory, answer, runNotes(flags, engine.info)));
     else {
       const ended = lastChar === '\n';
       if (!ended) writeAnswer('\n');
