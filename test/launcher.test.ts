@@ -66,6 +66,24 @@ test('on a new Node the program runs in the same process, from the compiled file
   expect(JSON.parse(stdout)).toEqual({ node: process.versions.node, args: ['a', '--b', 'c d'] });
 });
 
+test.each([
+  ['in a place where nothing can be made', '/proc/nope'],
+  ['relative, so ignored', 'relative/cache'],
+])('a cache folder that is %s does not keep the program from starting', (_, cache) => {
+  const env: NodeJS.ProcessEnv = { ...process.env, XDG_CACHE_HOME: cache, HOME: root };
+  delete env['NODE_COMPILE_CACHE'];
+  const { status, stdout } = spawnSync(process.execPath, [link(), 'a'], {
+    encoding: 'utf8',
+    env,
+    cwd: root,
+    timeout: 20_000,
+  });
+  expect(status).toBe(0);
+  expect(JSON.parse(stdout).args).toEqual(['a']);
+  expect(existsSync(path.join(root, 'relative'))).toBe(false);
+  expect(existsSync(path.join(root, '.cache', 'colibri', 'compile-cache'))).toBe(cache.startsWith('relative'));
+});
+
 describe.skipIf(!oldNode)('started by a Node that is too old (skipped where there is none)', () => {
   test('the Node from npm takes over, also through a link and when it is hoisted', () => {
     const { status, stdout, stderr } = launch(oldNode!, 'a', '--b', 'c d');
