@@ -30,7 +30,7 @@ interface DecodeRun {
 
 export async function run(args: string[]): Promise<void> {
   const settings = readSettings(args, { tokens: 64, share: 0.25 });
-  const files = readModel(settings.model);
+  const files = readModel(settings);
   const { info, measure, close } = await prepare(settings, files);
   const runs = await bracket(settings.runs, () => diskCeiling(files, CEILING_DEPTH), measure);
   const depth = Math.max(1, Math.round(median(runs.map(r => r.value.depth))));

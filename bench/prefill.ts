@@ -25,7 +25,7 @@ interface PrefillRun {
 
 export async function run(args: string[]): Promise<void> {
   const settings = readSettings(args, { tokens: 512, share: 0.25 });
-  const files = readModel(settings.model);
+  const files = readModel(settings);
   const runs = await bracket(
     settings.runs,
     () => diskCeiling(files, CEILING_DEPTH),

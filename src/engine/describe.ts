@@ -14,7 +14,7 @@ const MAX_SETTINGS_TOLD = 20;
 
 /** What opening would decide, from headers alone: no weights are read, no threads started. */
 export function inspectModel(options: EngineOptions): EngineInfo {
-  const files = readModel(options.model);
+  const files = readModel(options);
   const planned = planModel(files, options);
   const { name, note } = selectKernels(options.kernels ?? 'auto');
   const paths = files.checkpoint.files.map(file => file.path);

@@ -33,7 +33,7 @@ async function open(): Promise<void> {
   const { COLI_FAULT_READ } = process.env;
   const faults = data.faults ?? (COLI_FAULT_READ ? parseFaultPlan(COLI_FAULT_READ) : undefined);
   const hooks = { arenaBytes: data.arenaBytes, faults };
-  const files = readModel(data.options.model, hooks.arenaBytes);
+  const files = readModel(data.options, hooks.arenaBytes);
   port.postMessage({ id: 0, controlStrings: files.family.controlStrings });
   runtime = await Runtime.open(data.options, progress => port.postMessage({ id: 0, progress }), hooks, files);
   session = new Session(runtime);

@@ -9,6 +9,7 @@ import type { Family, ModelShape, TensorTable } from '../models/family.ts';
 import { type ModelRecords, resolveRecords } from '../models/records.ts';
 import { familyOf } from '../models/registry.ts';
 import { RecordTable } from '../storage/record-table.ts';
+import type { EngineOptions } from './api.ts';
 
 /** What a model directory is, before anything is decided or allocated. */
 export interface ModelFiles {
@@ -23,14 +24,19 @@ export interface ModelFiles {
   readonly generationEosIds: readonly number[];
 }
 
-export function readModel(directory: string, arenaBytes: number = MAX_ARENA_BYTES): ModelFiles {
-  const checkpoint = openCheckpoint(directory);
+/** Reads headers only. Throws what is wrong with the files, the config or the tensors. */
+export function readModel(
+  { model, verify }: Pick<EngineOptions, 'model' | 'verify'>,
+  arenaBytes: number = MAX_ARENA_BYTES,
+): ModelFiles {
+  const checkpoint = openCheckpoint(model);
   const family = familyOf(checkpoint.config);
   const config = family.parseConfig(checkpoint.config);
   const shape = family.shape(config);
   const tensors = family.tensors(config);
-  // a quarter: large matrices then pack well into arenas
-  const records = resolveRecords(checkpoint, tensors, shape, Math.floor(arenaBytes / 4));
+  // a quarter: large matrices then pack well into arenas; but a piece of a tensor has no hash to be compared with
+  const maxPieceBytes = Math.floor(verify ? arenaBytes : arenaBytes / 4);
+  const records = resolveRecords(checkpoint, tensors, shape, maxPieceBytes);
   const table = RecordTable.build(records.records, checkpoint.files);
   const generationEosIds = readGenerationEos(checkpoint);
   return { checkpoint, family, config, shape, tensors, records, table, generationEosIds };

@@ -7,7 +7,7 @@ import { readModel } from './model-files.ts';
 import { planModel } from './model-plan.ts';
 
 const NANO = fileURLToPath(new URL('../../models/nano', import.meta.url));
-const files = readModel(NANO);
+const files = readModel({ model: NANO });
 
 /** In MiB; what a refusal of `ram` names, or what its plan does. */
 function smallestNamed(ram: number, threads?: number): { accepted: boolean; smallest: number } {

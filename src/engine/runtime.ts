@@ -53,7 +53,7 @@ export class Runtime {
     options: EngineOptions,
     onProgress: (progress: OpenProgress) => void = () => {},
     hooks: RuntimeHooks = {},
-    files: ModelFiles = readModel(options.model, hooks.arenaBytes),
+    files: ModelFiles = readModel(options, hooks.arenaBytes),
   ): Promise<Runtime> {
     if (options.verify) requireHashes(files.table, files.checkpoint.directory);
     const planned = planModel(files, options, hooks.arenaBytes);
