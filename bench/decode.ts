@@ -4,13 +4,13 @@
  * feeding one token again and again: all its experts then have slots.
  */
 
-import { formatBytes, GIB } from '../src/common/units.ts';
+import { formatBytes } from '../src/common/units.ts';
 import { type ModelFiles, readModel } from '../src/engine/model-files.ts';
 import { Runtime } from '../src/engine/runtime.ts';
 import { Session } from '../src/engine/session.ts';
 import { countersSince } from '../src/experts/counters.ts';
 import { bracket, diskCeiling, median } from './bracket.ts';
-import { machineLine, readSettings, type Settings, variedIds } from './subject.ts';
+import { engineOptions, machineLine, readSettings, type Settings, variedIds } from './subject.ts';
 
 const PROMPT_TOKENS = 32;
 /** Enough for the disk of any machine measured so far. */
@@ -79,16 +79,8 @@ export async function run(args: string[]): Promise<void> {
 }
 
 async function prepare(settings: Settings, files: ModelFiles) {
-  const all = files.shape.moeLayers.length * files.shape.experts;
-  const runtime = await Runtime.open({
-    model: settings.model,
-    ram: 64 * GIB,
-    threads: settings.threads,
-    readers: settings.readers,
-    kernels: settings.kernels,
-    expertSlots: Math.max(files.shape.topK, Math.round(all * settings.share)),
-    context: Math.min(files.shape.maxContext, 1024),
-  });
+  const context = Math.min(files.shape.maxContext, 1024);
+  const runtime = await Runtime.open(engineOptions(settings, files.shape, context));
   const session = new Session(runtime);
   let seed = 1;
   const measure = async () => decode(runtime, session, settings.tokens, seed++);

@@ -3,14 +3,15 @@
  * per chunk.
  */
 
-import { formatBytes, GIB } from '../src/common/units.ts';
+import { formatBytes } from '../src/common/units.ts';
 import { readModel } from '../src/engine/model-files.ts';
 import { Runtime } from '../src/engine/runtime.ts';
 import { score } from '../src/engine/score.ts';
 import { Session } from '../src/engine/session.ts';
 import { countersSince } from '../src/experts/counters.ts';
+import type { ModelShape } from '../src/models/family.ts';
 import { bracket, diskCeiling, median } from './bracket.ts';
-import { machineLine, readSettings, type Settings, variedIds } from './subject.ts';
+import { engineOptions, machineLine, readSettings, type Settings, variedIds } from './subject.ts';
 
 const CEILING_DEPTH = 8;
 
@@ -29,7 +30,7 @@ export async function run(args: string[]): Promise<void> {
   const runs = await bracket(
     settings.runs,
     () => diskCeiling(files, CEILING_DEPTH),
-    () => prefill(settings, files.shape.moeLayers.length * files.shape.experts, files.shape.topK),
+    () => prefill(settings, files.shape),
   );
   const rows = runs.map(({ value, before, after, accepted }) => {
     const disk = (before + after) / 2;
@@ -69,15 +70,9 @@ export async function run(args: string[]): Promise<void> {
 }
 
 /** A fresh runtime each time: the store is cold. */
-async function prefill(settings: Settings, experts: number, topK: number): Promise<PrefillRun> {
+async function prefill(settings: Settings, shape: ModelShape): Promise<PrefillRun> {
   const runtime = await Runtime.open({
-    model: settings.model,
-    ram: 64 * GIB,
-    threads: settings.threads,
-    readers: settings.readers,
-    kernels: settings.kernels,
-    expertSlots: Math.max(topK, Math.round(experts * settings.share)),
-    context: settings.tokens,
+    ...engineOptions(settings, shape, settings.tokens),
     chunk: settings.tokens,
   });
   try {

@@ -6,8 +6,9 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { UsageError } from '../src/common/errors.ts';
-import { formatBytes } from '../src/common/units.ts';
-import type { KernelChoice } from '../src/engine/api.ts';
+import { formatBytes, GIB } from '../src/common/units.ts';
+import type { EngineOptions, KernelChoice } from '../src/engine/api.ts';
+import type { ModelShape } from '../src/models/family.ts';
 import { OLMOE_SHAPE, writeSynth } from './synth.ts';
 
 export interface Settings {
@@ -61,6 +62,17 @@ export function readSettings(args: string[], defaults: { tokens: number; share: 
     kernels: (values.kernels ?? 'auto') as KernelChoice,
     json: values.json ?? false,
   };
+}
+
+/** Engine options of a run: a ceiling that never decides, and slots for the share of the experts asked for. */
+export function engineOptions(
+  settings: Settings,
+  { moeLayers, experts, topK }: ModelShape,
+  context: number,
+): EngineOptions {
+  const { model, threads, readers, kernels, share } = settings;
+  const expertSlots = Math.max(topK, Math.round(moeLayers.length * experts * share));
+  return { model, ram: 64 * GIB, threads, readers, kernels, expertSlots, context };
 }
 
 /** Made once below the (ignored) temporary folder of the benchmarks. */

@@ -25,7 +25,6 @@ export async function streamAnswer(
 ): Promise<Answer> {
   let start: StartEvent | undefined;
   let end: EndEvent | undefined;
-  let shownChars = 0;
   try {
     for await (const event of engine.generate(request, signal)) {
       if (event.type === 'start') {
@@ -34,14 +33,9 @@ export async function streamAnswer(
       } else if (event.type === 'prefill') progress?.update('prefill', event.done, event.total, tokenAmount);
       else {
         progress?.clear();
-        if (event.type === 'end') {
-          end = event;
-          // Text that was held back as a possible stop string, or as the start of a character.
-          onText(event.text.slice(shownChars));
-        } else {
-          shownChars += event.text.length;
-          onText(event.text);
-        }
+        // the texts of the tokens joined are the text of the end
+        if (event.type === 'end') end = event;
+        else onText(event.text);
       }
     }
   } finally {
