@@ -8,8 +8,9 @@ import { cpus } from 'node:os';
 import { parseArgs } from 'node:util';
 import { UsageError } from '../src/common/errors.ts';
 import { GIB, MIB } from '../src/common/units.ts';
-import type { KernelName, Kernels } from '../src/kernels/kernels.ts';
-import { kernelsFor } from '../src/kernels/select.ts';
+import type { KernelChoice, KernelName, Kernels } from '../src/kernels/kernels.ts';
+import { nativeVariants } from '../src/kernels/native/native.ts';
+import { kernelsFor, selectKernels } from '../src/kernels/select.ts';
 import { compileWasm } from '../src/kernels/wasm/wasm.ts';
 import { groupsOf, isTileLayout, LAYOUT_ID, type Layout, layoutBytes, panelsOf } from '../src/quant/layouts.ts';
 
@@ -94,11 +95,13 @@ function fill(memory: WebAssembly.Memory): void {
 
 const HELP = `usage: npm run bench -- kernels [options]
   --layout NAME   only this layout (may be repeated): ${Object.keys(LAYOUT_ID).join(', ')}
+  --kernels NAME  only these kernels (may be repeated); default: all that run here but the reference
   --json          one JSON object`;
 
 function parse(args: string[]) {
   const options = {
     layout: { type: 'string', multiple: true },
+    kernels: { type: 'string', multiple: true },
     json: { type: 'boolean', default: false },
     help: { type: 'boolean', default: false },
   } as const;
@@ -124,10 +127,13 @@ export async function run(args: string[]): Promise<void> {
   const pages = (W + MEMORY_BYTES) / PAGE + 1;
   const memory = new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
   fill(memory);
-  const variants = [
-    kernelsFor('wasm-baseline', compileWasm('baseline'))(memory),
-    kernelsFor('wasm-relaxed', compileWasm('relaxed'))(memory),
-  ];
+  const variants = values.kernels?.length
+    ? values.kernels.map(name => selectKernels(name as KernelChoice).factory(memory))
+    : [
+        kernelsFor('wasm-baseline', compileWasm('baseline'))(memory),
+        kernelsFor('wasm-relaxed', compileWasm('relaxed'))(memory),
+        ...nativeVariants().map(name => kernelsFor(name, null)(memory)),
+      ];
   const figures: KernelFigure[] = [];
   for (const layout of layouts as Layout[]) {
     const cached = rowsIn(layout, CACHE_BYTES / 2);
@@ -145,9 +151,9 @@ export async function run(args: string[]): Promise<void> {
 
 function printTable(machine: { cpu: string; cores: number; node: string }, figures: readonly KernelFigure[]): void {
   console.log(`${machine.cpu}, ${machine.cores} cores, Node ${machine.node}; one thread, ${COLUMNS} columns`);
-  console.log('layout   kernels        weights in   rows of x     GB/s   GMAC/s');
+  console.log('layout   kernels            weights in   rows of x     GB/s   GMAC/s');
   for (const f of figures) {
-    const name = `${f.layout.padEnd(8)} ${f.kernels.padEnd(14)} ${f.from.padEnd(9)}`;
+    const name = `${f.layout.padEnd(8)} ${f.kernels.padEnd(18)} ${f.from.padEnd(9)}`;
     const rates = `${f.gigabytes_per_s.toFixed(1).padStart(9)}${f.gmac_per_s.toFixed(1).padStart(9)}`;
     console.log(`${name}${String(f.n).padStart(13)}${rates}`);
   }

@@ -3,10 +3,11 @@
 import { type Command, Option } from 'commander';
 import { RequestError, UsageError } from '../common/errors.ts';
 import { parseSize } from '../common/units.ts';
-import type { Activations, EngineOptions, GenerateRequest, KernelChoice } from '../engine/api.ts';
+import type { Activations, EngineOptions, GenerateRequest } from '../engine/api.ts';
 import { MAX_THREADS } from '../engine/machine.ts';
 import { SAMPLING_RULES, type SamplingField } from '../engine/sampling-options.ts';
 import { checkStopStrings } from '../engine/stops.ts';
+import { KERNEL_CHOICES, type KernelChoice } from '../kernels/kernels.ts';
 
 interface FlagRow {
   readonly flags: string;
@@ -88,7 +89,7 @@ const ENGINE_FLAGS: readonly FlagRow[] = [
   {
     flags: '--kernels <name>',
     help: 'implementation of the arithmetic',
-    choices: ['auto', 'reference', 'wasm', 'wasm-baseline', 'wasm-relaxed'],
+    choices: KERNEL_CHOICES,
   },
   {
     flags: '--expert-slots <n>',

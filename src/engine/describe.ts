@@ -16,17 +16,24 @@ const MAX_SETTINGS_TOLD = 20;
 export function inspectModel(options: EngineOptions): EngineInfo {
   const files = readModel(options);
   const planned = planModel(files, options);
-  const { name, note } = selectKernels(options.kernels ?? 'auto');
+  const { name, note, warning } = selectKernels(options.kernels ?? 'auto');
   const paths = files.checkpoint.files.map(file => file.path);
   const opened = openFiles(paths, 'auto');
   closeFiles(opened.descriptors);
-  const chosen = { kernels: name, kernelNote: note, directIo: opened.direct, ioNote: opened.note };
+  const chosen = {
+    kernels: name,
+    kernelNote: note,
+    kernelWarning: warning,
+    directIo: opened.direct,
+    ioNote: opened.note,
+  };
   return describe(files, options, planned, chosen);
 }
 
 export interface Chosen {
   readonly kernels: EngineInfo['kernels'];
   readonly kernelNote: string | null;
+  readonly kernelWarning: string | null;
   readonly directIo: boolean;
   readonly ioNote: string | null;
 }
@@ -34,7 +41,7 @@ export interface Chosen {
 export function describe(files: ModelFiles, options: EngineOptions, planned: PlannedModel, chosen: Chosen): EngineInfo {
   const { checkpoint, family, shape, records } = files;
   const { settings } = planned;
-  const notes = [...planned.notes, chosen.kernelNote, chosen.ioNote].filter(note => note !== null);
+  const notes = [...planned.notes, chosen.kernelWarning, chosen.ioNote].filter(note => note !== null);
   const unused = unsupportedGenerationSettings(checkpoint.generationConfig);
   if (unused.length > 0)
     notes.push(`generation_config.json: ${listNames(unused, MAX_SETTINGS_TOLD)}: not supported, without effect`);

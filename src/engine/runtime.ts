@@ -83,6 +83,7 @@ export class Runtime {
     const info = describe(files, options, planned, {
       kernels: selected.name,
       kernelNote: selected.note,
+      kernelWarning: selected.warning,
       directIo: pool.directIo,
       ioNote: pool.note,
     });

@@ -1,5 +1,5 @@
 /**
- * The one interface between the engine and arithmetic. Every implementation (reference, WASM, later native) gives the
+ * The one interface between the engine and arithmetic. Every implementation (reference, WASM, native) gives the
  * same bits; kernels/README.md is the contract. All pointers are byte offsets into ONE arena; 0 means "none".
  * Activations are float32, 16-byte aligned and row-major; weights may start at any byte. Work is split only by the last
  * two arguments (a half-open range of output rows, panels, items or elements), never along a reduction.
@@ -8,9 +8,24 @@
 /** Tokens per KV block: K rows [KV_BLOCK, kvHeads*headDim], then V rows of the same shape, float32. */
 export const KV_BLOCK = 64;
 
-export type KernelName = 'reference' | 'wasm-baseline' | 'wasm-relaxed';
-/** What a user may ask for. `auto`: the fastest that passes its self-test; `wasm`: the same, but never the reference. */
-export type KernelChoice = 'auto' | 'wasm' | KernelName;
+export type NativeName = 'native-avx512vnni' | 'native-avxvnni' | 'native-avx2' | 'native-neon' | 'native-scalar';
+export type KernelName = 'reference' | 'wasm-baseline' | 'wasm-relaxed' | NativeName;
+/** What a user may ask for. `auto`: the fastest that passes its self-test; `native` and `wasm`: the fastest of that kind. */
+export type KernelChoice = 'auto' | 'native' | 'wasm' | KernelName;
+/** Every choice, in the order of the help text. */
+export const KERNEL_CHOICES: readonly KernelChoice[] = [
+  'auto',
+  'native',
+  'native-avx512vnni',
+  'native-avxvnni',
+  'native-avx2',
+  'native-neon',
+  'native-scalar',
+  'wasm',
+  'wasm-relaxed',
+  'wasm-baseline',
+  'reference',
+];
 
 export interface Kernels {
   readonly name: KernelName;

@@ -1,7 +1,8 @@
 /** Chooses an implementation that runs here and agrees with the reference. */
 
 import { KernelError } from '../common/errors.ts';
-import type { KernelChoice, KernelFactory, KernelName } from './kernels.ts';
+import type { KernelChoice, KernelFactory, KernelName, NativeName } from './kernels.ts';
+import { createNativeKernels, loadNative, type NativeAddon } from './native/native.ts';
 import { createReferenceKernels } from './reference/reference.ts';
 import { SELF_TEST_PAGES, selfTest } from './self-test.ts';
 import { compileWasm, createWasmKernels, type WasmVariant } from './wasm/wasm.ts';
@@ -11,58 +12,85 @@ export interface SelectedKernels {
   readonly name: KernelName;
   readonly factory: KernelFactory;
   readonly module: WebAssembly.Module | null;
-  /** Why a faster implementation was passed over, or null. */
+  /** Why faster implementations were passed over, or null. */
   readonly note: string | null;
+  /** The part of the note that is worth a word at every start: not that native kernels were never built. */
+  readonly warning: string | null;
 }
 
-type WasmName = Exclude<KernelName, 'reference'>;
-/** Reads and compiles a variant; tests hand in failing ones. */
-export type CompileVariant = (variant: WasmVariant) => WebAssembly.Module;
+/** Where implementations come from; tests hand in failing sources. */
+export interface KernelSources {
+  readonly compile: (variant: WasmVariant) => WebAssembly.Module;
+  readonly loadNative: () => NativeAddon;
+}
 
-const CANDIDATES: Readonly<Record<KernelChoice, readonly KernelName[]>> = {
-  auto: ['wasm-relaxed', 'wasm-baseline', 'reference'],
-  wasm: ['wasm-relaxed', 'wasm-baseline'],
-  'wasm-relaxed': ['wasm-relaxed'],
-  'wasm-baseline': ['wasm-baseline'],
-  reference: ['reference'],
-};
+const SOURCES: KernelSources = { compile: compileWasm, loadNative };
+const WASM: readonly KernelName[] = ['wasm-relaxed', 'wasm-baseline'];
 
 /**
- * The first implementation of the choice that compiles and passes its self-test; `note` says what was passed over and
+ * The first implementation of the choice that loads and passes its self-test; `note` says what was passed over and
  * why. Throws KernelError KERNEL_UNAVAILABLE when none is left.
  */
-export function selectKernels(choice: KernelChoice, compile: CompileVariant = compileWasm): SelectedKernels {
+export function selectKernels(choice: KernelChoice, sources: KernelSources = SOURCES): SelectedKernels {
   const reasons: string[] = [];
+  let notBuilt: string | null = null;
   let cause: unknown;
-  for (const name of CANDIDATES[choice]) {
+  const passOver = (name: string, error: unknown) => {
+    cause = error;
+    const text = error instanceof Error ? error.message : String(error);
+    const fix = error instanceof KernelError && error.hint ? `; ${error.hint}` : '';
+    return `${name} cannot be used (${text}${fix})`;
+  };
+  let candidates: readonly KernelName[] = [];
+  try {
+    candidates = candidatesOf(choice, sources);
+  } catch (error) {
+    const reason = passOver('native', error);
+    if (error instanceof KernelError && error.code === 'KERNELS_NOT_BUILT') notBuilt = reason;
+    else reasons.push(reason);
+    if (choice === 'auto') candidates = [...WASM, 'reference'];
+  }
+  for (const name of candidates) {
     try {
-      const module = name === 'reference' ? null : compile(variantOf(name));
-      const factory = kernelsFor(name, module);
-      if (module) check(factory);
-      return { name, factory, module, note: reasons.length ? `using ${name}: ${reasons.join('; ')}` : null };
+      const module = isWasm(name) ? sources.compile(variantOf(name)) : null;
+      const factory = kernelsFor(name, module, sources.loadNative);
+      if (name !== 'reference') check(factory);
+      const told = (all: string[]) => (all.length ? `using ${name}: ${all.join('; ')}` : null);
+      return { name, factory, module, note: told(notBuilt ? [notBuilt, ...reasons] : reasons), warning: told(reasons) };
     } catch (error) {
-      cause = error;
-      const text = error instanceof Error ? error.message : String(error);
-      const fix = error instanceof KernelError && error.hint ? `; ${error.hint}` : '';
-      reasons.push(`${name} cannot be used (${text}${fix})`);
+      reasons.push(passOver(name, error));
     }
   }
   const hint = cause instanceof KernelError ? cause.hint : undefined;
-  throw new KernelError('KERNEL_UNAVAILABLE', reasons.join('; '), {
+  throw new KernelError('KERNEL_UNAVAILABLE', [...(notBuilt ? [notBuilt] : []), ...reasons].join('; '), {
     hint: hint ?? 'choose other kernels: auto takes the fastest that works here',
     details: { choice },
     cause,
   });
 }
 
-/** The factory of an implementation by name; `module` is the compiled variant (null for the reference). */
-export function kernelsFor(name: KernelName, module: WebAssembly.Module | null): KernelFactory {
+/** The factory of an implementation by name; `module` is the compiled variant (null for all but WebAssembly). */
+export function kernelsFor(name: KernelName, module: WebAssembly.Module | null, load = loadNative): KernelFactory {
   if (name === 'reference') return createReferenceKernels;
+  if (!isWasm(name)) return createNativeKernels(load(), name as NativeName);
   if (!module) throw new KernelError('KERNEL_UNAVAILABLE', `${name} needs its compiled module`);
   return createWasmKernels(module, variantOf(name));
 }
 
-function variantOf(name: WasmName): WasmVariant {
+/** Throws what loading the addon throws, when the choice needs it. Plain C is slower than WebAssembly: only when asked for. */
+function candidatesOf(choice: KernelChoice, { loadNative }: KernelSources): readonly KernelName[] {
+  if (choice === 'wasm') return WASM;
+  if (choice !== 'auto' && choice !== 'native') return [choice];
+  const native = loadNative().variants.map(variant => `native-${variant}` as NativeName);
+  if (choice === 'native') return native;
+  return [...native.filter(name => name !== 'native-scalar'), ...WASM, 'reference'];
+}
+
+function isWasm(name: KernelName): boolean {
+  return WASM.includes(name);
+}
+
+function variantOf(name: KernelName): WasmVariant {
   return name === 'wasm-relaxed' ? 'relaxed' : 'baseline';
 }
 

@@ -3,7 +3,8 @@
 import { expect } from 'vitest';
 import type { Layout } from '../quant/layouts.ts';
 import * as cases from './cases.ts';
-import type { KernelName, Kernels } from './kernels.ts';
+import type { KernelName, Kernels, NativeName } from './kernels.ts';
+import { nativeVariants } from './native/native.ts';
 import type { Kind } from './random-values.ts';
 import { createReferenceKernels } from './reference/reference.ts';
 import type { Op, Scene } from './scene.ts';
@@ -37,7 +38,7 @@ export function counted(inner: Kernels): Counted {
   return { name: inner.name, kernels: kernels as unknown as Kernels, calls };
 }
 
-/** Variants that cannot run here, with the reason: only an engine without the instructions counts, not a missing file. */
+/** Variants that cannot run here, with the reason: only missing instructions or a missing C compiler count. */
 export const MISSING: { name: KernelName; reason: string }[] = [];
 
 function load(variant: WasmVariant): Counted[] {
@@ -50,8 +51,24 @@ function load(variant: WasmVariant): Counted[] {
   }
 }
 
+function loadNativeVariants(): Counted[] {
+  const able = nativeVariants();
+  const wanted: readonly NativeName[] = NATIVE_OF[process.arch] ?? [];
+  const reason = able.length > 0 ? 'not for this processor' : 'no native kernels in this build';
+  MISSING.push(...wanted.filter(name => !able.includes(name)).map(name => ({ name, reason })));
+  return able.map(name => counted(kernelsFor(name, null)(memory)));
+}
+
+/** What a build for this architecture has. */
+const NATIVE_OF: Readonly<Record<string, readonly NativeName[]>> = {
+  x64: ['native-avx512vnni', 'native-avxvnni', 'native-avx2', 'native-scalar'],
+  arm64: ['native-neon', 'native-scalar'],
+};
+
 /** Everything that must agree with the reference. */
-export const IMPLEMENTATIONS: readonly Counted[] = [...load('baseline'), ...load('relaxed')];
+export const IMPLEMENTATIONS: readonly Counted[] = [...load('baseline'), ...load('relaxed'), ...loadNativeVariants()];
+/** All names of this architecture, whether they run here or not. */
+export const ALL_NAMES: readonly KernelName[] = ['wasm-baseline', 'wasm-relaxed', ...(NATIVE_OF[process.arch] ?? [])];
 
 /** Runs a scene with every implementation and fails unless each really ran and gave the reference's bits. */
 export function expectSameBits(scene: Scene, pieces: readonly number[] = []): void {

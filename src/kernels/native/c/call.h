@@ -1,0 +1,112 @@
+// Arguments of one call from JavaScript: numbers, turned into pointers after a check against the arena's size. The contents
+// of index tables are checked, too: a wrong number in them must end in an error and not in foreign memory.
+#ifndef COLI_CALL_H
+#define COLI_CALL_H
+
+#include <node_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "kernels.h"
+
+enum { MAX_ARGUMENTS = 16 };
+
+typedef struct {
+  uint8_t *base;
+  uint64_t bytes;
+  const KernelTable *kernels;
+} Arena;
+
+typedef struct {
+  napi_env env;
+  const char *op;
+  const Arena *arena;
+  // Integers, and the same argument as a float where it is one.
+  int64_t at[MAX_ARGUMENTS];
+  napi_value values[MAX_ARGUMENTS];
+  bool failed;
+} Call;
+
+// No argument is larger: offsets and counts of an arena of 4 GiB.
+static const int64_t MAX_VALUE = (int64_t)1 << 32;
+
+static void fail(Call *call, const char *what) {
+  if (call->failed) return;
+  call->failed = true;
+  char message[160];
+  snprintf(message, sizeof message, "%s: %s", call->op, what);
+  napi_throw_range_error(call->env, "KERNEL_BOUNDS", message);
+}
+
+static bool beginCall(napi_env env, napi_callback_info info, const char *op, size_t count, Call *call) {
+  size_t given = count;
+  void *data;
+  call->env = env;
+  call->op = op;
+  call->failed = false;
+  napi_get_cb_info(env, info, &given, call->values, NULL, &data);
+  call->arena = data;
+  if (given < count) {
+    fail(call, "an argument is missing");
+    return false;
+  }
+  for (size_t i = 0; i < count; i++) {
+    if (napi_get_value_int64(env, call->values[i], &call->at[i]) != napi_ok) {
+      fail(call, "an argument is not a number");
+      return false;
+    }
+  }
+  return true;
+}
+
+// An argument that counts something.
+static int64_t countOf(Call *call, int i) {
+  const int64_t value = call->at[i];
+  if (value < 0 || value > MAX_VALUE) fail(call, "a count is out of range");
+  return call->failed ? 0 : value;
+}
+
+static float floatOf(Call *call, int i) {
+  double value = 0;
+  napi_get_value_double(call->env, call->values[i], &value);
+  return (float)value;
+}
+
+// Products that would overflow become too large for any arena.
+static uint64_t times(uint64_t a, uint64_t b) {
+  uint64_t product;
+  return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+static void *spanAt(Call *call, int64_t offset, uint64_t count, uint64_t unit) {
+  const Arena *arena = call->arena;
+  if (call->failed) return NULL;
+  if (offset <= 0 || (uint64_t)offset > arena->bytes || count > (arena->bytes - (uint64_t)offset) / unit) {
+    fail(call, "a buffer reaches beyond the arena");
+    return NULL;
+  }
+  return arena->base + offset;
+}
+
+// Argument i as the address of `count` things of `unit` bytes.
+static void *span(Call *call, int i, uint64_t count, uint64_t unit) { return spanAt(call, call->at[i], count, unit); }
+
+static void checkRange(Call *call, int64_t from, int64_t to) {
+  if (from < 0 || to < from || to > MAX_VALUE) fail(call, "the range of work is not in order");
+}
+
+// An index table of n entries, or NULL for 0; `largest` becomes the largest row.
+static const int32_t *indexTable(Call *call, int i, int64_t n, int64_t *largest) {
+  *largest = n - 1;
+  if (call->at[i] == 0) return NULL;
+  const int32_t *index = span(call, i, (uint64_t)n, 4);
+  if (!index) return NULL;
+  *largest = -1;
+  for (int64_t k = 0; k < n; k++) {
+    if (index[k] < 0) fail(call, "an index is negative");
+    if (index[k] > *largest) *largest = index[k];
+  }
+  return index;
+}
+
+#endif

@@ -1,0 +1,183 @@
+// Products of float rows in the 16-lane order, decoding of weights to float32.
+#ifndef COLI_FLOATS_H
+#define COLI_FLOATS_H
+
+#include "lanes.h"
+
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+// Weight rows that are worked on together, so that activation rows come from the cache.
+enum { BLOCK_ROWS = 16 };
+// Activation rows of one pass, and weight rows beside them, so that the sums fit the registers.
+enum { MAX_X = SUM_REGISTERS / PARTS < 4 ? SUM_REGISTERS / PARTS : 4 };
+#define ROWS_FOR(x) (SUM_REGISTERS / ((x) * PARTS) > 4 ? 4 : SUM_REGISTERS / ((x) * PARTS))
+
+INLINE Floats halfToFloat(LooseHalves h) {
+#if defined(__AVX512F__) && defined(__F16C__)
+  return (Floats)_mm512_cvtph_ps((__m256i)h);
+#elif defined(__F16C__)
+  return (Floats)_mm256_cvtph_ps((__m128i)h);
+#else
+  // Sign, exponent and fraction in float32 places are the number times 2^-112; a power of two multiplies exactly.
+  Words wide = __builtin_convertvector(h, Words);
+  Floats value = (Floats)((wide & 0x7fff) << 13) * 0x1p112f;
+  // The largest exponent, which would be 2^16, means infinity or NaN.
+  Words special = (Words)(value >= 65536.0f) & 0x7f800000u;
+  return (Floats)((Words)value | special | ((wide & 0x8000) << 16));
+#endif
+}
+
+// 16 weights as float32.
+INLINE Lanes decode16(const int layout, const uint8_t *w) {
+  Lanes r;
+  EACH_PART {
+    if (layout == F32) r.part[k] = *(const LooseFloats *)(w + k * WIDTH);
+    else {
+      LooseHalves halves = *(const LooseHalves *)(w + k * (WIDTH / 2));
+      r.part[k] = layout == BF16 ? (Floats)(__builtin_convertvector(halves, Words) << 16) : halfToFloat(halves);
+    }
+  }
+  return r;
+}
+
+INLINE Lanes decodeUpTo16(const int layout, const uint8_t *w, int64_t count) {
+  if (count >= 16) return decode16(layout, w);
+  uint8_t all[64] = {0};
+  memcpy(all, w, (size_t)(count * floatBytes(layout)));
+  return decode16(layout, all);
+}
+
+// rows x xs dots of `columns` elements: result[i][j] = w row i . x[j].
+INLINE void dots(const int layout, const int rows, const int xs, const uint8_t *w, int64_t rowBytes,
+                 const float *const *x, int64_t columns, float result[][4]) {
+  Lanes sum[4][4];
+  UNROLL for (int i = 0; i < rows; i++)
+    UNROLL for (int j = 0; j < xs; j++) sum[i][j] = zeros();
+  int64_t c = 0;
+  for (; c + 16 <= columns; c += 16) {
+    Lanes weights[4];
+    UNROLL for (int i = 0; i < rows; i++) weights[i] = decode16(layout, w + i * rowBytes + c * floatBytes(layout));
+    UNROLL for (int j = 0; j < xs; j++) {
+      const Lanes v = load16(x[j] + c);
+      UNROLL for (int i = 0; i < rows; i++) sum[i][j] = add16(sum[i][j], mul16(weights[i], v));
+    }
+  }
+  if (c < columns)
+    for (int i = 0; i < rows; i++) {
+      const Lanes weight = decodeUpTo16(layout, w + i * rowBytes + c * floatBytes(layout), columns - c);
+      for (int j = 0; j < xs; j++)
+        sum[i][j] = add16(sum[i][j], mul16(weight, loadUpTo16(x[j] + c, columns - c)));
+    }
+  UNROLL for (int i = 0; i < rows; i++)
+    UNROLL for (int j = 0; j < xs; j++) result[i][j] = tree16(sum[i][j]);
+}
+
+// Rows row0..row1 of w times xs activation rows.
+INLINE void rowsTimes(const int layout, const int xs, const uint8_t *w, int64_t columns, const float *const *x,
+                      float *const *y, int64_t row0, int64_t row1) {
+  const int64_t rowBytes = columns * floatBytes(layout);
+  float result[4][4];
+  int64_t row = row0;
+  for (; row + ROWS_FOR(xs) <= row1; row += ROWS_FOR(xs)) {
+    dots(layout, ROWS_FOR(xs), xs, w + row * rowBytes, rowBytes, x, columns, result);
+    UNROLL for (int i = 0; i < ROWS_FOR(xs); i++)
+      UNROLL for (int j = 0; j < xs; j++) y[j][row + i] = result[i][j];
+  }
+  for (; row < row1; row++) {
+    dots(layout, 1, xs, w + row * rowBytes, rowBytes, x, columns, result);
+    UNROLL for (int j = 0; j < xs; j++) y[j][row] = result[0][j];
+  }
+}
+
+// A block of weight rows times all activation rows.
+INLINE void blockTimes(const int layout, const uint8_t *w, int64_t columns, const float *x, Rows r, int64_t row0,
+                       int64_t row1) {
+  for (int64_t from = 0; from < r.n;) {
+    const int64_t count = atMost(MAX_X, r.n - from);
+    const float *xs[4];
+    float *ys[4];
+    for (int64_t j = 0; j < count; j++) {
+      xs[j] = x + rowOf(r.xIndex, from + j) * r.xStride;
+      ys[j] = r.y + rowOf(r.yIndex, from + j) * r.yStride;
+    }
+    if (count == 4 && MAX_X >= 4) rowsTimes(layout, MAX_X >= 4 ? 4 : 1, w, columns, xs, ys, row0, row1);
+    else if (count == 3 && MAX_X >= 3) rowsTimes(layout, MAX_X >= 3 ? 3 : 1, w, columns, xs, ys, row0, row1);
+    else if (count == 2) rowsTimes(layout, 2, w, columns, xs, ys, row0, row1);
+    else rowsTimes(layout, 1, w, columns, xs, ys, row0, row1);
+    from += count;
+  }
+}
+
+#define FLOATS_OF(layout) \
+  static __attribute__((noinline)) void floats_##layout(const uint8_t *w, int64_t columns, const float *x, Rows r, \
+                                                        int64_t row0, int64_t row1) { \
+    for (int64_t row = row0; row < row1; row += BLOCK_ROWS) \
+      blockTimes(layout, w, columns, x, r, row, atMost(row + BLOCK_ROWS, row1)); \
+  }
+FLOATS_OF(F32)
+FLOATS_OF(BF16)
+FLOATS_OF(F16)
+
+static void matmulFloat(int layout, const uint8_t *w, int64_t columns, const float *x, Rows r, int64_t row0,
+                        int64_t row1) {
+  if (layout == F32) floats_F32(w, columns, x, r, row0, row1);
+  else if (layout == BF16) floats_BF16(w, columns, x, r, row0, row1);
+  else floats_F16(w, columns, x, r, row0, row1);
+}
+
+// Code of row r and column c of a tile.
+static int codeAt(int layout, const uint8_t *tile, int64_t r, int64_t c) {
+  if (isQ8(layout)) return (int8_t)tile[(c >> 2) * 64 + r * 4 + (c & 3)];
+  const uint8_t pair = tile[((c & 31) >> 2) * 64 + r * 4 + (c & 3)];
+  return (c < 32 ? pair & 15 : pair >> 4) - 8;
+}
+
+static float scaleAt(int layout, const uint8_t *tile, int64_t r) {
+  const uint8_t *scales = tile + codeBytes(layout);
+  uint32_t bits = 0;
+  if (isWide(layout)) memcpy(&bits, scales + r * 4, 4);
+  else memcpy((uint8_t *)&bits + 2, scales + r * 2, 2);
+  float scale;
+  memcpy(&scale, &bits, 4);
+  return scale;
+}
+
+// Row `row` of w to float32.
+static void decodeRow(int layout, const uint8_t *w, int64_t columns, int64_t row, float *y) {
+  if (!isTile(layout)) {
+    w += row * columns * floatBytes(layout);
+    for (int64_t c = 0; c < columns; c += 16) {
+      const uint8_t *from = w + c * floatBytes(layout);
+      const int64_t count = columns - c;
+      storeUpTo16(y + c,
+                  layout == F32 ? decodeUpTo16(F32, from, count)
+                  : layout == BF16 ? decodeUpTo16(BF16, from, count) : decodeUpTo16(F16, from, count),
+                  count);
+    }
+    return;
+  }
+  const uint8_t *panel = w + row / TILE_ROWS * groupsOf(columns) * tileBytes(layout);
+  for (int64_t c = 0; c < columns; c++) {
+    const uint8_t *tile = panel + c / GROUP * tileBytes(layout);
+    y[c] = (float)codeAt(layout, tile, row % TILE_ROWS, c % GROUP) * scaleAt(layout, tile, row % TILE_ROWS);
+  }
+}
+
+static void matmulExact(int layout, const uint8_t *w, int64_t columns, const float *x, Rows r, float *scratch,
+                        int64_t row0, int64_t row1) {
+  for (int64_t row = row0; row < row1; row++) {
+    decodeRow(layout, w, columns, row, scratch);
+    Rows shifted = r;
+    shifted.y = r.y + row;
+    floats_F32((const uint8_t *)scratch, columns, x, shifted, 0, 1);
+  }
+}
+
+static void embed(int layout, const uint8_t *w, int64_t columns, const int32_t *ids, float *y, int64_t row0,
+                  int64_t row1) {
+  for (int64_t i = row0; i < row1; i++) decodeRow(layout, w, columns, ids[i], y + i * columns);
+}
+
+#endif
