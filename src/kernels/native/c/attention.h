@@ -5,6 +5,8 @@
 #include "floats.h"
 #include "rows.h"
 
+// Keys scored together: their sums are independent, so nothing waits for an addition.
+enum { SCORE_KEYS = SUM_REGISTERS / PARTS < 4 ? SUM_REGISTERS / PARTS : 4 };
 // 16-float blocks of value columns whose sums stay in registers.
 enum { VALUE_BLOCKS = SUM_REGISTERS / PARTS < 8 ? SUM_REGISTERS / PARTS : 8 };
 
@@ -14,9 +16,9 @@ static void scoreBlock(const float *q, const float *keys, int64_t stride, int64_
   const float *const x[1] = {q};
   float result[4][4];
   int64_t key = 0;
-  for (; key + ROWS_FOR(1) <= count; key += ROWS_FOR(1)) {
-    dots(F32, ROWS_FOR(1), 1, (const uint8_t *)(keys + key * stride), stride * 4, x, headDim, result);
-    UNROLL for (int i = 0; i < ROWS_FOR(1); i++) scores[key + i] = result[i][0] * scale;
+  for (; key + SCORE_KEYS <= count; key += SCORE_KEYS) {
+    dots(F32, SCORE_KEYS, 1, (const uint8_t *)(keys + key * stride), stride * 4, x, headDim, result);
+    UNROLL for (int i = 0; i < SCORE_KEYS; i++) scores[key + i] = result[i][0] * scale;
   }
   for (; key < count; key++) {
     dots(F32, 1, 1, (const uint8_t *)(keys + key * stride), stride * 4, x, headDim, result);

@@ -6,9 +6,7 @@
 
 #include "lanes.h"
 
-#if defined(__AVX2__)
-#include <immintrin.h>
-#elif defined(__ARM_FEATURE_DOTPROD)
+#if defined(__ARM_FEATURE_DOTPROD)
 #include <arm_neon.h>
 #endif
 

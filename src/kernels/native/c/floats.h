@@ -4,74 +4,82 @@
 
 #include "lanes.h"
 
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
-
 // Weight rows that are worked on together, so that activation rows come from the cache.
 enum { BLOCK_ROWS = 16 };
-// Activation rows of one pass, and weight rows beside them, so that the sums fit the registers.
+// Activation rows of one pass, and weight rows beside them, so that the sums fit the registers. A single activation row meets
+// one weight row at a time: from memory, one stream is faster than several that lie a page apart.
 enum { MAX_X = SUM_REGISTERS / PARTS < 4 ? SUM_REGISTERS / PARTS : 4 };
-#define ROWS_FOR(x) (SUM_REGISTERS / ((x) * PARTS) > 4 ? 4 : SUM_REGISTERS / ((x) * PARTS))
+#define ROWS_FOR(x) ((x) == 1 ? 1 : SUM_REGISTERS / ((x) * PARTS) > 4 ? 4 : SUM_REGISTERS / ((x) * PARTS))
 
-INLINE Floats halfToFloat(LooseHalves h) {
+INLINE Floats halfToFloat(const void *p) {
 #if defined(__AVX512F__) && defined(__F16C__)
-  return (Floats)_mm512_cvtph_ps((__m256i)h);
-#elif defined(__F16C__)
-  return (Floats)_mm256_cvtph_ps((__m128i)h);
+  return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256(p));
+#elif defined(__AVX2__) && defined(__F16C__)
+  return (Floats)_mm256_cvtph_ps(_mm_loadu_si128(p));
 #else
   // Sign, exponent and fraction in float32 places are the number times 2^-112; a power of two multiplies exactly.
-  Words wide = __builtin_convertvector(h, Words);
-  Floats value = (Floats)((wide & 0x7fff) << 13) * 0x1p112f;
+  const Words wide = widen(p);
+  const Floats value = (Floats)((wide & 0x7fff) << 13) * 0x1p112f;
   // The largest exponent, which would be 2^16, means infinity or NaN.
-  Words special = (Words)(value >= 65536.0f) & 0x7f800000u;
+  const Words special = (Words)(value >= 65536.0f) & 0x7f800000u;
   return (Floats)((Words)value | special | ((wide & 0x8000) << 16));
 #endif
 }
 
-// 16 weights as float32.
-INLINE Lanes decode16(const int layout, const uint8_t *w) {
-  Lanes r;
-  EACH_PART {
-    if (layout == F32) r.part[k] = *(const LooseFloats *)(w + k * WIDTH);
-    else {
-      LooseHalves halves = *(const LooseHalves *)(w + k * (WIDTH / 2));
-      r.part[k] = layout == BF16 ? (Floats)(__builtin_convertvector(halves, Words) << 16) : halfToFloat(halves);
-    }
-  }
-  return r;
+// Part k of 16 weights as float32.
+INLINE Floats decodePart(const int layout, const uint8_t *w, int k) {
+  if (layout == F32) return *(const LooseFloats *)(w + k * WIDTH);
+  return layout == BF16 ? (Floats)(widen(w + k * (WIDTH / 2)) << 16) : halfToFloat(w + k * (WIDTH / 2));
 }
 
-INLINE Lanes decodeUpTo16(const int layout, const uint8_t *w, int64_t count) {
-  if (count >= 16) return decode16(layout, w);
-  uint8_t all[64] = {0};
-  memcpy(all, w, (size_t)(count * floatBytes(layout)));
-  return decode16(layout, all);
+// The last weights of a row, fewer than 16, followed by zeros.
+INLINE void padWeights(const int layout, const uint8_t *w, int64_t count, uint8_t padded[64]) {
+  memset(padded, 0, 64);
+  memcpy(padded, w, (size_t)(count * floatBytes(layout)));
+}
+
+// sum[i][j] += 16 weights of row i times 16 floats of x[j].
+INLINE void addProducts(const int layout, const int rows, const int xs, const uint8_t *const *w, const float *const *x,
+                        Floats sum[4][4][PARTS]) {
+  EACH_PART {
+    Floats v[4];
+    UNROLL for (int j = 0; j < xs; j++) v[j] = *(const LooseFloats *)(x[j] + k * LANES);
+    UNROLL for (int i = 0; i < rows; i++) {
+      const Floats weight = decodePart(layout, w[i], k);
+      UNROLL for (int j = 0; j < xs; j++) sum[i][j][k] += weight * v[j];
+    }
+  }
 }
 
 // rows x xs dots of `columns` elements: result[i][j] = w row i . x[j].
 INLINE void dots(const int layout, const int rows, const int xs, const uint8_t *w, int64_t rowBytes,
-                 const float *const *x, int64_t columns, float result[][4]) {
-  Lanes sum[4][4];
+                 const float *const *x, int64_t columns, float result[4][4]) {
+  Floats sum[4][4][PARTS];
+  const uint8_t *wAt[4];
+  const float *xAt[4];
   UNROLL for (int i = 0; i < rows; i++)
-    UNROLL for (int j = 0; j < xs; j++) sum[i][j] = zeros();
+    UNROLL for (int j = 0; j < xs; j++) EACH_PART sum[i][j][k] = (Floats){0};
   int64_t c = 0;
   for (; c + 16 <= columns; c += 16) {
-    Lanes weights[4];
-    UNROLL for (int i = 0; i < rows; i++) weights[i] = decode16(layout, w + i * rowBytes + c * floatBytes(layout));
-    UNROLL for (int j = 0; j < xs; j++) {
-      const Lanes v = load16(x[j] + c);
-      UNROLL for (int i = 0; i < rows; i++) sum[i][j] = add16(sum[i][j], mul16(weights[i], v));
-    }
+    UNROLL for (int i = 0; i < rows; i++) wAt[i] = w + i * rowBytes + c * floatBytes(layout);
+    UNROLL for (int j = 0; j < xs; j++) xAt[j] = x[j] + c;
+    addProducts(layout, rows, xs, wAt, xAt, sum);
   }
-  if (c < columns)
-    for (int i = 0; i < rows; i++) {
-      const Lanes weight = decodeUpTo16(layout, w + i * rowBytes + c * floatBytes(layout), columns - c);
-      for (int j = 0; j < xs; j++)
-        sum[i][j] = add16(sum[i][j], mul16(weight, loadUpTo16(x[j] + c, columns - c)));
+  if (c < columns) {
+    uint8_t weights[4][64];
+    float values[4][16] = {{0}};
+    UNROLL for (int i = 0; i < rows; i++) {
+      padWeights(layout, w + i * rowBytes + c * floatBytes(layout), columns - c, weights[i]);
+      wAt[i] = weights[i];
     }
+    UNROLL for (int j = 0; j < xs; j++) {
+      memcpy(values[j], x[j] + c, (size_t)(columns - c) * 4);
+      xAt[j] = values[j];
+    }
+    addProducts(layout, rows, xs, wAt, xAt, sum);
+  }
   UNROLL for (int i = 0; i < rows; i++)
-    UNROLL for (int j = 0; j < xs; j++) result[i][j] = tree16(sum[i][j]);
+    UNROLL for (int j = 0; j < xs; j++) result[i][j] = treeOf(sum[i][j]);
 }
 
 // Rows row0..row1 of w times xs activation rows.
@@ -149,12 +157,13 @@ static void decodeRow(int layout, const uint8_t *w, int64_t columns, int64_t row
   if (!isTile(layout)) {
     w += row * columns * floatBytes(layout);
     for (int64_t c = 0; c < columns; c += 16) {
-      const uint8_t *from = w + c * floatBytes(layout);
-      const int64_t count = columns - c;
-      storeUpTo16(y + c,
-                  layout == F32 ? decodeUpTo16(F32, from, count)
-                  : layout == BF16 ? decodeUpTo16(BF16, from, count) : decodeUpTo16(F16, from, count),
-                  count);
+      uint8_t padded[64];
+      const int64_t count = atMost(16, columns - c);
+      padWeights(layout, w + c * floatBytes(layout), count, padded);
+      Lanes v;
+      EACH_PART v.part[k] = layout == F32 ? decodePart(F32, padded, k)
+                          : layout == BF16 ? decodePart(BF16, padded, k) : decodePart(F16, padded, k);
+      storeUpTo16(y + c, v, count);
     }
     return;
   }

@@ -4,6 +4,9 @@
 
 #include <math.h>
 #include <string.h>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
 #include "kernels.h"
 
 #if defined(__AVX512F__)
@@ -35,6 +38,17 @@ typedef uint32_t Words __attribute__((vector_size(WIDTH)));
 typedef float LooseFloats __attribute__((vector_size(WIDTH), aligned(1), may_alias));
 typedef int32_t LooseInts __attribute__((vector_size(WIDTH), aligned(1), may_alias));
 typedef uint16_t LooseHalves __attribute__((vector_size(WIDTH / 2), aligned(1), may_alias));
+
+// 16-bit elements as unsigned 32-bit lanes. gcc makes several steps of __builtin_convertvector.
+INLINE Words widen(const void *p) {
+#if defined(__AVX512F__)
+  return (Words)_mm512_cvtepu16_epi32(_mm256_loadu_si256(p));
+#elif defined(__AVX2__)
+  return (Words)_mm256_cvtepu16_epi32(_mm_loadu_si128(p));
+#else
+  return __builtin_convertvector(*(const LooseHalves *)p, Words);
+#endif
+}
 
 // Lanes 0..15; part k holds lanes k * LANES and up.
 typedef struct {
@@ -119,16 +133,19 @@ INLINE Lanes larger16(Lanes a, Lanes b) {
   return b;
 }
 
-// The fixed tree: lane i takes lane i + 8, then + 4, + 2, + 1.
-INLINE float tree16(Lanes v) {
+// The fixed tree over the parts of 16 lanes: lane i takes lane i + 8, then + 4, + 2, + 1.
+INLINE float treeOf(const Floats part[PARTS]) {
   typedef float Four __attribute__((vector_size(16)));
-  union {
-    Lanes lanes;
-    Four four[4];
-  } u = {v};
-  Four four = (u.four[0] + u.four[2]) + (u.four[1] + u.four[3]);
+  Four a, b, c, d;
+  memcpy(&a, (const char *)part, 16);
+  memcpy(&b, (const char *)part + 16, 16);
+  memcpy(&c, (const char *)part + 32, 16);
+  memcpy(&d, (const char *)part + 48, 16);
+  const Four four = (a + c) + (b + d);
   return (four[0] + four[2]) + (four[1] + four[3]);
 }
+
+INLINE float tree16(Lanes v) { return treeOf(v.part); }
 
 // The largest of 16 lanes without NaN.
 INLINE float max16(Lanes v) {

@@ -22,8 +22,7 @@ typedef struct {
 // float32 scales of the weight rows of a part. `p`: the tile's scales.
 INLINE Floats tileScales(const uint8_t *p, const bool wide, int part) {
   if (wide) return *(const LooseFloats *)(p + part * WIDTH);
-  LooseHalves halves = *(const LooseHalves *)(p + part * (WIDTH / 2));
-  return (Floats)(__builtin_convertvector(halves, Words) << 16);
+  return (Floats)(widen(p + part * (WIDTH / 2)) << 16);
 }
 
 // Sums of one group for rows x parts: 64 columns of 16 rows. Single sums would wait for the instruction's latency, so few
