@@ -177,6 +177,21 @@ describe('info', () => {
     expect(text).toContain('the smallest possible is --ram 191M');
     expect(text).toContain('21.0 MB: q4g64 16.0 MB, bf16 5.00 MB');
   });
+
+  test('says why these kernels run, although that is no note', () => {
+    const kernelNote = 'using wasm-relaxed: native cannot be used (no C compiler)';
+    const info = { ...INFO, kernelNote };
+    expect(infoText('0.1.0', info)).toMatch(/^kernels +using wasm-relaxed: native cannot be used \(no C compiler\)$/m);
+    expect(infoText('0.1.0', info)).not.toMatch(/^note/m);
+    expect(infoJson('0.1.0', info)).toMatchObject({
+      compute: { kernels: 'wasm-relaxed', kernel_note: kernelNote },
+      notes: [],
+    });
+    expect(infoText('0.1.0', INFO)).toMatch(/^kernels +wasm-relaxed, the fastest that this machine can run$/m);
+    expect(infoText('0.1.0', INFO, 'wasm')).toContain('the fastest wasm kernels that');
+    expect(infoText('0.1.0', INFO, 'wasm-relaxed')).toMatch(/^kernels +wasm-relaxed, as asked for$/m);
+    expect(infoJson('0.1.0', INFO).compute.kernel_note).toBeNull();
+  });
 });
 
 test('the banner tells version, model, size on disk and where things are', () => {

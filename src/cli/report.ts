@@ -4,6 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { formatBytes, formatSeconds, sizeFlag } from '../common/units.ts';
 import type { EngineInfo, GenerateStats } from '../engine/api.ts';
+import type { KernelChoice } from '../kernels/kernels.ts';
 import type { Answer } from './answer.ts';
 
 /** The statistics of `run --json`, in this order. */
@@ -172,7 +173,14 @@ export function infoJson(version: string, info: EngineInfo) {
   };
 }
 
-export function infoText(version: string, info: EngineInfo): string {
+/** Why these kernels run. `choice`: what `--kernels` asked for. */
+function whyKernels({ kernels, kernelNote }: EngineInfo, choice: KernelChoice): string {
+  if (kernelNote) return kernelNote;
+  if (choice === kernels) return `${kernels}, as asked for`;
+  return `${kernels}, the fastest${choice === 'auto' ? '' : ` ${choice} kernels`} that this machine can run`;
+}
+
+export function infoText(version: string, info: EngineInfo, kernels: KernelChoice = 'auto'): string {
   const { plan } = info;
   const host = machine();
   const encodings = Object.entries(info.encodings).map(([name, bytes]) => `${name} ${formatBytes(bytes)}`);
@@ -194,6 +202,7 @@ export function infoText(version: string, info: EngineInfo): string {
       'compute',
       `${info.kernels}, ${info.activations} activations, ${plural(info.threads, 'thread')}, ${plural(info.readers, 'reader')}, ${info.directIo ? 'direct' : 'buffered'} reads`,
     ],
+    ['kernels', whyKernels(info, kernels)],
     [
       'ceiling',
       `${formatBytes(plan.budget)} (${plan.budgetSource}); the smallest possible is --ram ${sizeFlag(plan.smallestBudget)}`,

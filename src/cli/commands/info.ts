@@ -11,6 +11,9 @@ export async function modelInfo(flags: EngineFlags & { json?: boolean }): Promis
   const { inspectModel } = await import('../../engine/describe.ts');
   const info = inspectModel(engineOptions(flags, directory));
   if (flags.json) writeJson(infoJson(packageVersion(), info));
-  else writeText(infoText(packageVersion(), { ...info, notes: [...flagNotes(flags), ...info.notes] }));
+  else {
+    const told = { ...info, notes: [...flagNotes(flags), ...info.notes] };
+    writeText(infoText(packageVersion(), told, flags.kernels));
+  }
   return 0;
 }
