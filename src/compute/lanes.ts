@@ -65,6 +65,7 @@ export class Lanes {
       const { name: kernels, module } = selected;
       const workerData: LaneData = { lane, control: this.#buffer, memories, kernels, module };
       const worker = new Worker(workerUrl('lane', import.meta.url), {
+        name: `lane ${lane}`,
         workerData,
         execArgv: [],
         resourceLimits: LANE_LIMITS,
