@@ -3,7 +3,18 @@
 // kept for `coli info`. Plain JavaScript for the oldest Node that npm may run it with.
 
 import { spawn } from 'node:child_process';
-import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -32,27 +43,32 @@ const FLAGS = [
   '-fvisibility=hidden',
   '-Wno-psabi',
 ];
-const LINK = process.platform === 'darwin' ? ['-bundle', '-undefined', 'dynamic_lookup'] : ['-shared', '-lm'];
+const DARWIN = process.platform === 'darwin';
+const LINK = DARWIN ? ['-bundle', '-undefined', 'dynamic_lookup'] : ['-shared', '-lm'];
+// Node for Intel also runs on Apple's own processors, where the compiler's default is another.
+const MACHINE = DARWIN ? ['-arch', process.arch === 'x64' ? 'x86_64' : 'arm64'] : [];
 /** Time for a slow machine, and an end for a compiler that hangs. */
 const TIMEOUT_MS = 300_000;
 
-/** Runs a compiler; resolves with what it said, rejects when it fails. */
-function run(command, args) {
+/** Runs a compiler; rejects with what it said when it fails. */
+function run([command, ...first], args) {
   return new Promise((resolve, reject) => {
-    const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'], timeout: TIMEOUT_MS });
+    const child = spawn(command, [...first, ...args], { stdio: ['ignore', 'pipe', 'pipe'], timeout: TIMEOUT_MS });
     let said = '';
     for (const stream of [child.stdout, child.stderr]) stream.on('data', text => (said += text));
     child.on('error', reject);
-    child.on('close', status => {
-      if (status === 0) resolve(said);
-      else
-        reject(new Error(`${command} ended with status ${status}: ${said.trim().split('\n').slice(0, 3).join(' | ')}`));
+    child.on('close', (status, signal) => {
+      if (status === 0) return resolve();
+      const lines = said.trim().split('\n').slice(0, 3).join(' | ');
+      reject(new Error(`${command} ended with ${signal ?? `status ${status}`}: ${lines}`));
     });
   });
 }
 
+/** The command that compiles, in words: CC may hold a wrapper or options, too. Another one never stands in for CC. */
 async function findCompiler() {
-  const wanted = process.env.CC ? [process.env.CC] : ['cc', 'gcc', 'clang'];
+  const { CC } = process.env;
+  const wanted = CC ? [existsSync(CC) ? [CC] : CC.trim().split(/\s+/)] : [['cc'], ['gcc'], ['clang']];
   for (const command of wanted) {
     try {
       await run(command, ['--version']);
@@ -61,7 +77,7 @@ async function findCompiler() {
       // the next one may be there
     }
   }
-  throw new Error(`no C compiler (tried ${wanted.join(', ')})`);
+  throw new Error(`no C compiler (tried ${wanted.map(words => words.join(' ')).join(', ')})`);
 }
 
 function headersFolder() {
@@ -76,52 +92,95 @@ function newest(files) {
   return Math.max(...files.map(file => statSync(file).mtimeMs));
 }
 
-/** Compiles what this compiler can compile, and links it; the plain variant must succeed. */
-async function build(sources, output) {
+/** Names of the variants that were built; the others are told in `failed`. The plain one must succeed. */
+async function compileVariants(compile, variants, failed) {
+  const names = Object.keys(variants);
+  const results = await Promise.allSettled(
+    names.map(name => compile(name, 'variant.c', [`-DVARIANT=${name}`, ...variants[name]])),
+  );
+  for (const [i, name] of names.entries()) {
+    if (results[i].status === 'fulfilled') continue;
+    if (name === 'scalar') throw results[i].reason;
+    failed.push(`${name} (${results[i].reason.message})`);
+  }
+  return names.filter((_, i) => results[i].status === 'fulfilled');
+}
+
+/** Builds `output` whole or not at all; gives the variants that this compiler cannot compile. */
+async function build(sources, output, mtimeMs) {
   const variants = VARIANTS[process.arch];
   if (!variants || process.platform === 'win32') throw new Error(`not for ${process.platform}-${process.arch}`);
   const headers = headersFolder();
   const compiler = await findCompiler();
-  const temporary = path.join(path.dirname(output), `.${process.pid}`);
-  rmSync(temporary, { recursive: true, force: true });
-  mkdirSync(temporary, { recursive: true });
+  const temporary = mkdtempSync(path.join(path.dirname(output), '.build-'));
+  const failed = [];
   try {
     const object = name => path.join(temporary, `${name}.o`);
     const compile = (name, source, flags) =>
-      run(compiler, [...FLAGS, ...flags, '-c', path.join(sources, source), '-o', object(name)]);
-    const names = Object.keys(variants);
-    const results = await Promise.allSettled(
-      names.map(name => compile(name, 'variant.c', [`-DVARIANT=${name}`, ...variants[name]])),
-    );
-    const built = names.filter((_, i) => results[i].status === 'fulfilled');
-    if (!built.includes('scalar')) throw results[names.indexOf('scalar')].reason;
+      run(compiler, [...FLAGS, ...MACHINE, ...flags, '-c', path.join(sources, source), '-o', object(name)]);
+    const built = await compileVariants(compile, variants, failed);
     await compile('addon', 'addon.c', [`-I${headers}`, ...built.map(name => `-DHAVE_${name}`)]);
     const library = path.join(temporary, 'colibri.node');
-    await run(compiler, [...['addon', ...built].map(object), '-o', library, ...LINK]);
+    await run(compiler, [...MACHINE, ...['addon', ...built].map(object), '-o', library, ...LINK]);
+    // As old as what it was made from: a source that was edited meanwhile is newer.
+    utimesSync(library, new Date(), new Date(Math.ceil(mtimeMs)));
     renameSync(library, output);
   } finally {
     rmSync(temporary, { recursive: true, force: true });
   }
+  return failed;
+}
+
+/** What the addon was built for; a folder can be moved to another machine. */
+function target() {
+  const { glibcVersionRuntime } = process.report.getReport().header;
+  return `${process.platform}-${process.arch}${glibcVersionRuntime ? ' glibc' : ''}`;
+}
+
+function isFresh(output, stamp, mtimeMs) {
+  const written = statSync(output, { throwIfNoEntry: false });
+  if (!written || written.mtimeMs < mtimeMs) return false;
+  try {
+    return readFileSync(stamp, 'utf8') === target();
+  } catch {
+    return false;
+  }
+}
+
+/** What earlier builds left when they were killed. */
+function removeOldTemporaries(folder) {
+  for (const name of readdirSync(folder).filter(entry => entry.startsWith('.build-'))) {
+    const at = statSync(path.join(folder, name), { throwIfNoEntry: false });
+    if (at && Date.now() - at.mtimeMs > 2 * TIMEOUT_MS)
+      rmSync(path.join(folder, name), { recursive: true, force: true });
+  }
+}
+
+/** Keeps what went wrong for `coli info`, and says it. */
+function tell(reason, outcome, text) {
+  writeFileSync(reason, `${text}\n`);
+  console.log(`${outcome} (${text})`);
 }
 
 async function main() {
   if (!folder) return;
   const sources = path.join(folder, 'c');
-  const output = path.join(folder, 'build/colibri.node');
-  const reason = path.join(folder, 'build/reason.txt');
-  const inputs = [script, ...readdirSync(sources).map(name => path.join(sources, name))];
-  const written = statSync(output, { throwIfNoEntry: false });
-  if (written && written.mtimeMs >= newest(inputs)) return;
-  mkdirSync(path.dirname(output), { recursive: true });
-  // An addon of older sources must not serve the new ones.
-  rmSync(output, { force: true });
+  const at = name => path.join(folder, 'build', name);
+  const [output, reason, stamp] = [at('colibri.node'), at('reason.txt'), at('target')];
+  const mtimeMs = newest([script, ...readdirSync(sources).map(name => path.join(sources, name))]);
+  if (isFresh(output, stamp, mtimeMs)) return;
+  mkdirSync(at('.'), { recursive: true });
+  removeOldTemporaries(at('.'));
   try {
-    await build(sources, output);
-    rmSync(reason, { force: true });
+    const failed = await build(sources, output, mtimeMs);
+    writeFileSync(stamp, target());
+    if (failed.length === 0) rmSync(reason, { force: true });
+    else tell(reason, 'native kernels are built in part', `the compiler could not build ${failed.join(', ')}`);
   } catch (error) {
-    writeFileSync(reason, `${error.message}\n`);
-    console.log(`native kernels are not built (${error.message}); the WebAssembly kernels serve`);
+    // An addon of older sources must not serve the new ones.
+    rmSync(output, { force: true });
+    tell(reason, 'native kernels are not built, WebAssembly serves', error.message);
   }
 }
 
-main().catch(error => console.log(`native kernels are not built (${error.message}); the WebAssembly kernels serve`));
+main().catch(error => console.log(`native kernels are not built, WebAssembly serves (${error.message})`));
