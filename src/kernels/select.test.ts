@@ -5,7 +5,7 @@ import { Worker } from 'node:worker_threads';
 import { describe, expect, test } from 'vitest';
 import { KernelError } from '../common/errors.ts';
 import type { KernelChoice, KernelName, Kernels } from './kernels.ts';
-import { loadNative, type NativeAddon, nativeVariants } from './native/native.ts';
+import { loadNative, missingVariants, type NativeAddon, nativeVariants } from './native/native.ts';
 import { type KernelSources, kernelsFor, selectKernels } from './select.ts';
 import { SELF_TEST_PAGES, selfTest, selfTestScenes } from './self-test.ts';
 import { IMPLEMENTATIONS, MISSING, SCENES } from './test-support.ts';
@@ -63,7 +63,9 @@ function failure(choice: KernelChoice, sources: KernelSources): KernelError {
 
 test.skipIf(native.length === 0)('auto takes the first native variant without a word', () => {
   const selected = selectKernels('auto');
-  expect(selected).toMatchObject({ name: native[0], module: null, note: null, warning: null });
+  const missing = missingVariants();
+  const note = missing && `using ${native[0]}: ${missing}`;
+  expect(selected).toMatchObject({ name: native[0], module: null, note, warning: null });
   expect(selectKernels('native').name).toBe(native[0]);
 });
 

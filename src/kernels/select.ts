@@ -2,7 +2,7 @@
 
 import { KernelError } from '../common/errors.ts';
 import type { KernelChoice, KernelFactory, KernelName, NativeName } from './kernels.ts';
-import { createNativeKernels, loadNative, type NativeAddon } from './native/native.ts';
+import { createNativeKernels, loadNative, missingVariants, type NativeAddon } from './native/native.ts';
 import { createReferenceKernels } from './reference/reference.ts';
 import { SELF_TEST_PAGES, selfTest } from './self-test.ts';
 import { compileWasm, createWasmKernels, type WasmVariant } from './wasm/wasm.ts';
@@ -14,7 +14,7 @@ export interface SelectedKernels {
   readonly module: WebAssembly.Module | null;
   /** Why faster implementations were passed over, or null. */
   readonly note: string | null;
-  /** The part of the note that is worth a word at every start: not that native kernels were never built. */
+  /** The part of the note that is worth a word at every start: not that native kernels were never built, or not all. */
   readonly warning: string | null;
 }
 
@@ -56,7 +56,8 @@ export function selectKernels(choice: KernelChoice, sources: KernelSources = SOU
       const factory = kernelsFor(name, module, sources.loadNative);
       if (name !== 'reference') check(factory);
       const told = (all: string[]) => (all.length ? `using ${name}: ${all.join('; ')}` : null);
-      return { name, factory, module, note: told(notBuilt ? [notBuilt, ...reasons] : reasons), warning: told(reasons) };
+      const quiet = name !== choice && isNative(name) ? missingVariants() : notBuilt;
+      return { name, factory, module, note: told(quiet ? [quiet, ...reasons] : reasons), warning: told(reasons) };
     } catch (error) {
       reasons.push(passOver(name, error));
     }
@@ -72,7 +73,7 @@ export function selectKernels(choice: KernelChoice, sources: KernelSources = SOU
 /** The factory of an implementation by name; `module` is the compiled variant (null for all but WebAssembly). */
 export function kernelsFor(name: KernelName, module: WebAssembly.Module | null, load = loadNative): KernelFactory {
   if (name === 'reference') return createReferenceKernels;
-  if (!isWasm(name)) return createNativeKernels(load(), name as NativeName);
+  if (isNative(name)) return createNativeKernels(load(), name);
   if (!module) throw new KernelError('KERNEL_UNAVAILABLE', `${name} needs its compiled module`);
   return createWasmKernels(module, variantOf(name));
 }
@@ -88,6 +89,10 @@ function candidatesOf(choice: KernelChoice, { loadNative }: KernelSources): read
 
 function isWasm(name: KernelName): boolean {
   return WASM.includes(name);
+}
+
+function isNative(name: KernelName): name is NativeName {
+  return name.startsWith('native-');
 }
 
 function variantOf(name: KernelName): WasmVariant {

@@ -21,9 +21,9 @@ typedef struct {
   napi_env env;
   const char *op;
   const Arena *arena;
-  // Integers, and the same argument as a float where it is one.
   int64_t at[MAX_ARGUMENTS];
-  napi_value values[MAX_ARGUMENTS];
+  // The one argument that is no integer.
+  float real;
   bool failed;
 } Call;
 
@@ -38,46 +38,45 @@ static void fail(Call *call, const char *what) {
   napi_throw_range_error(call->env, "KERNEL_BOUNDS", message);
 }
 
-static bool beginCall(napi_env env, napi_callback_info info, const char *op, size_t count, Call *call) {
-  size_t given = count;
+enum { ALL_INTEGERS = -1 };
+
+// `realAt`: position of the argument that may be any float, or ALL_INTEGERS.
+static bool beginCall(napi_env env, napi_callback_info info, const char *op, size_t count, int realAt, Call *call) {
+  napi_value values[MAX_ARGUMENTS];
+  size_t given = MAX_ARGUMENTS;
   void *data;
   call->env = env;
   call->op = op;
   call->failed = false;
-  napi_get_cb_info(env, info, &given, call->values, NULL, &data);
+  napi_get_cb_info(env, info, &given, values, NULL, &data);
   call->arena = data;
-  if (given < count) {
-    fail(call, "an argument is missing");
-    return false;
+  if (given != count) fail(call, "wrong number of arguments");
+  for (size_t i = 0; i < count && !call->failed; i++) {
+    double value;
+    if (napi_get_value_double(env, values[i], &value) != napi_ok) fail(call, "an argument is not a number");
+    else if ((int)i == realAt) call->real = (float)value;
+    else if (value >= -MAX_VALUE && value <= MAX_VALUE && (double)(int64_t)value == value) call->at[i] = (int64_t)value;
+    else fail(call, "an argument is not an offset or a count");
   }
-  for (size_t i = 0; i < count; i++) {
-    if (napi_get_value_int64(env, call->values[i], &call->at[i]) != napi_ok) {
-      fail(call, "an argument is not a number");
-      return false;
-    }
-  }
-  return true;
+  return !call->failed;
 }
 
 // An argument that counts something.
 static int64_t countOf(Call *call, int i) {
   const int64_t value = call->at[i];
-  if (value < 0 || value > MAX_VALUE) fail(call, "a count is out of range");
+  if (value < 0) fail(call, "a count is out of range");
   return call->failed ? 0 : value;
 }
 
-static float floatOf(Call *call, int i) {
-  double value = 0;
-  napi_get_value_double(call->env, call->values[i], &value);
-  return (float)value;
-}
-
-// Products that would overflow become too large for any arena.
+// Products and sums that would overflow become too large for any arena.
 static uint64_t times(uint64_t a, uint64_t b) {
   uint64_t product;
   return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
 }
 
+static uint64_t plus(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
+
+// The address of `count` things of `unit` bytes. Things of 4 bytes lie at multiples of 4; weights are counted in bytes.
 static void *spanAt(Call *call, int64_t offset, uint64_t count, uint64_t unit) {
   const Arena *arena = call->arena;
   if (call->failed) return NULL;
@@ -85,14 +84,18 @@ static void *spanAt(Call *call, int64_t offset, uint64_t count, uint64_t unit) {
     fail(call, "a buffer reaches beyond the arena");
     return NULL;
   }
+  if ((uint64_t)offset % unit != 0) {
+    fail(call, "a buffer is not aligned");
+    return NULL;
+  }
   return arena->base + offset;
 }
 
-// Argument i as the address of `count` things of `unit` bytes.
+// Argument i as such an address.
 static void *span(Call *call, int i, uint64_t count, uint64_t unit) { return spanAt(call, call->at[i], count, unit); }
 
 static void checkRange(Call *call, int64_t from, int64_t to) {
-  if (from < 0 || to < from || to > MAX_VALUE) fail(call, "the range of work is not in order");
+  if (from < 0 || to < from) fail(call, "the range of work is not in order");
 }
 
 // An index table of n entries, or NULL for 0; `largest` becomes the largest row.
