@@ -19,7 +19,12 @@ const BENCHMARKS: Readonly<Record<string, { about: string; load: () => Promise<B
     about: 'prompt tokens per second, and how often each expert was read',
     load: () => import('./prefill.ts'),
   },
+  profile: {
+    about: 'where the time of a token goes, barrier, allocations, speed of memory',
+    load: () => import('./profile.ts'),
+  },
   overhead: { about: 'memory that this Node needs besides the arenas', load: () => import('./overhead.ts') },
+  peer: { about: 'this engine beside llama.cpp on the same weights', load: () => import('./peer/main.ts') },
   synth: { about: 'writes a model of random weights and a given size', load: () => import('./synth.ts') },
 };
 

@@ -1,0 +1,245 @@
+/**
+ * Puts a clock around the parts of a running engine. The engine has no code for this: methods of its objects are replaced.
+ * They are not put back, because an object that lost a property again is slower than before: what is to be measured without
+ * the clock comes first.
+ */
+
+import { ARENA, ARGS, CHUNKS, ITEMS, OP, PARKED } from '../src/compute/control.ts';
+import { Op } from '../src/compute/execute.ts';
+import type { ModelFiles } from '../src/engine/model-files.ts';
+import type { Runtime } from '../src/engine/runtime.ts';
+import type { Sampler } from '../src/engine/sampler.ts';
+import type { Session } from '../src/engine/session.ts';
+import type { Kernels } from '../src/kernels/kernels.ts';
+import type { BuildContext, Family } from '../src/models/family.ts';
+import { GROUP, LAYOUT_ID, type Layout, layoutBytes } from '../src/quant/layouts.ts';
+import {
+  AT,
+  Clock,
+  mean,
+  PART_PHASES,
+  PHASE_NAMES,
+  type Phase,
+  phaseOfKernel,
+  phaseOfMatrix,
+} from './profile-clock.ts';
+
+/** Which phase the weights at an address belong to, as a position in PHASE_NAMES. */
+export class WeightPhases {
+  readonly #phases = new Map<number, number>();
+
+  set(arena: number, offset: number, phase: Phase): void {
+    this.#phases.set(arena * 2 ** 32 + offset, AT[phase]);
+  }
+
+  get(arena: number, offset: number): number {
+    return this.#phases.get(arena * 2 ** 32 + offset) ?? AT.otherMatrices;
+  }
+}
+
+/** The same model, whose forward pass tells `phases` where each resident matrix lies when it is built. */
+export function tellMatrices(files: ModelFiles, phases: WeightPhases): ModelFiles {
+  const roles = new Map(files.tensors.dense.map(({ name, role }) => [name, role]));
+  const build = (config: unknown, context: BuildContext) => {
+    const { weights } = context;
+    const matrix = (name: string) => {
+      const found = weights.matrix(name);
+      const phase = phaseOfMatrix(roles.get(name) ?? '', name);
+      for (const { arena, offset } of found.pieces) phases.set(arena, offset, phase);
+      return found;
+    };
+    return files.family.build(config, { ...context, weights: { vector: name => weights.vector(name), matrix } });
+  };
+  const family: Family = { ...files.family, build };
+  return { ...files, family };
+}
+
+export interface Counts {
+  /** Jobs that all lanes shared, and those with one chunk or one lane. */
+  shared: number;
+  alone: number;
+  /** Shared jobs that found a lane asleep. */
+  woken: number;
+  commands: number;
+  chunks: number;
+  /** Bytes of weights by phase; each command counts its own, however often. */
+  weightBytes: Record<Phase, number>;
+  keyValueBytes: number;
+}
+
+function zeroCounts(): Counts {
+  const weightBytes = Object.fromEntries(PHASE_NAMES.map(phase => [phase, 0])) as Record<Phase, number>;
+  return { shared: 0, alone: 0, woken: 0, commands: 0, chunks: 0, weightBytes, keyValueBytes: 0 };
+}
+
+export function meanCounts(all: readonly Counts[]): Counts {
+  const of = (pick: (counts: Counts) => number) => mean(all.map(pick));
+  const weightBytes = zeroCounts().weightBytes;
+  for (const phase of PHASE_NAMES) weightBytes[phase] = of(counts => counts.weightBytes[phase]);
+  return {
+    shared: of(counts => counts.shared),
+    alone: of(counts => counts.alone),
+    woken: of(counts => counts.woken),
+    commands: of(counts => counts.commands),
+    chunks: of(counts => counts.chunks),
+    weightBytes,
+    keyValueBytes: of(counts => counts.keyValueBytes),
+  };
+}
+
+const LAYOUTS = Object.fromEntries(Object.entries(LAYOUT_ID).map(([name, id]) => [id, name])) as Record<number, Layout>;
+
+function replace<T extends object, K extends keyof T>(object: T, key: K, make: (original: T[K]) => T[K]): void {
+  object[key] = make(object[key]);
+}
+
+type Method = (...args: never[]) => unknown;
+
+/** Watches `runtime` from now on. */
+export class Probe {
+  readonly #clock = new Clock();
+  #counts = zeroCounts();
+  readonly #runtime: Runtime;
+  readonly #phases: WeightPhases;
+  /** Argument positions of the commands of the coming job. */
+  readonly #commands: number[] = [];
+  #inHead = false;
+
+  constructor(runtime: Runtime, session: Session, sampler: Sampler, phases: WeightPhases) {
+    this.#runtime = runtime;
+    this.#phases = phases;
+    const { compute, store, cache, model } = runtime;
+    const { lanes } = compute;
+    this.#time(session, 'feed', 'javascript');
+    this.#time(sampler, 'next', 'sampler');
+    this.#time(cache, 'write', 'keyValues');
+    this.#time(store, 'next', 'expertWait');
+    for (const method of ['begin', 'release', 'end', 'readAhead'] as const) this.#time(store, method, 'expertStore');
+    replace(store, 'addressOf', original => (position: number, part: number) => {
+      const offset = original.call(store, position, part);
+      phases.set(store.arenaOf(position), offset, PART_PHASES[part]);
+      return offset;
+    });
+    replace(lanes, 'command', original => (op, arena, items, cost) => {
+      const position = original.call(lanes, op, arena, items, cost);
+      this.#commands.push(position);
+      return position;
+    });
+    replace(lanes, 'run', original => () => this.#run(original.bind(lanes)));
+    replace(model, 'logits', original => (first: number, n: number) => {
+      const outside = this.#clock.switchTo(AT.javascript);
+      this.#inHead = true;
+      try {
+        return original.call(model, first, n);
+      } finally {
+        this.#inHead = false;
+        this.#clock.switchTo(outside);
+      }
+    });
+    for (let arena = 0; arena < lanes.kernels.length; arena++) {
+      lanes.kernels[arena] = this.#timedKernels(lanes.kernels[arena], arena);
+    }
+  }
+
+  /** What happened since the last call. */
+  take(): { phases: Record<Phase, number>; counts: Counts } {
+    const counts = this.#counts;
+    this.#counts = zeroCounts();
+    return { phases: this.#clock.take(), counts };
+  }
+
+  #time<K extends string>(object: { [key in K]: Method }, key: K, phase: Phase): void {
+    const clock = this.#clock;
+    const inside = AT[phase];
+    replace(object, key, original => (...args) => {
+      const outside = clock.switchTo(inside);
+      try {
+        return original.apply(object, args);
+      } finally {
+        clock.switchTo(outside);
+      }
+    });
+  }
+
+  /** The engine's own share of the work; other lanes are not timed, they work at the same time. */
+  #timedKernels(kernels: Kernels, arena: number): Kernels {
+    const clock = this.#clock;
+    const phases = this.#phases;
+    const timed: Record<string, unknown> = { ...kernels };
+    for (const name of methodsOf(kernels)) {
+      const call = (kernels as unknown as Record<string, (...args: number[]) => number>)[name].bind(kernels);
+      const phase = phaseOfKernel(name);
+      const fixed = phase === null ? null : AT[phase];
+      const inHead = phase === 'finite' ? AT.finite : AT.head;
+      timed[name] = (...args: number[]) => {
+        const inside = this.#inHead ? inHead : (fixed ?? phases.get(arena, args[1]));
+        const outside = clock.enterKernel(inside);
+        try {
+          return call(...args);
+        } finally {
+          clock.leaveKernel(outside);
+        }
+      };
+    }
+    return timed as unknown as Kernels;
+  }
+
+  #run(run: () => void): void {
+    if (this.#commands.length === 0) return;
+    const clock = this.#clock;
+    const { lanes } = this.#runtime.compute;
+    const outside = clock.switchTo(AT.bookkeeping);
+    const chunks = this.#count();
+    const shared = lanes.count > 1 && chunks > 1;
+    if (!shared) this.#counts.alone++;
+    else {
+      this.#counts.shared++;
+      if (Atomics.load(lanes.control.words, PARKED) > 0) this.#counts.woken++;
+    }
+    clock.switchTo(shared ? AT.syncStart : AT.dispatch);
+    try {
+      run();
+    } finally {
+      clock.switchTo(outside);
+    }
+  }
+
+  /** Reads the gathered commands as they stand in the control block; returns their chunks. */
+  #count(): number {
+    const counts = this.#counts;
+    const { words, unsigned } = this.#runtime.compute.lanes.control;
+    let chunks = 0;
+    for (const p of this.#commands) {
+      const base = p - ARGS;
+      chunks += words[base + CHUNKS];
+      const op = words[base + OP];
+      if (op === Op.attention) counts.keyValueBytes += this.#keyValueBytes(unsigned[p + 3], unsigned[p + 4]);
+      const tiles = op === Op.matmulTiles;
+      if (!tiles && op !== Op.matmulFloat && op !== Op.matmulExact) continue;
+      const rows = tiles ? unsigned[p + 2] : words[base + ITEMS];
+      const columns = tiles ? unsigned[p + 3] * GROUP : unsigned[p + 2];
+      const phase = this.#inHead ? AT.head : this.#phases.get(words[base + ARENA], unsigned[p + 1]);
+      counts.weightBytes[PHASE_NAMES[phase]] += layoutBytes(LAYOUTS[unsigned[p]], rows, columns);
+    }
+    counts.commands += this.#commands.length;
+    counts.chunks += chunks;
+    this.#commands.length = 0;
+    return chunks;
+  }
+
+  /** Float32 keys and values of a layer that the batch sees. */
+  #keyValueBytes(kvHeads: number, headDim: number): number {
+    return this.#runtime.batch.keys * kvHeads * headDim * 2 * 4;
+  }
+}
+
+/** Names of the functions of an object and of its classes. */
+function methodsOf(object: object): string[] {
+  const names = new Set<string>();
+  for (let at = object; at && at !== Object.prototype; at = Object.getPrototypeOf(at)) {
+    for (const name of Object.getOwnPropertyNames(at)) {
+      if (name !== 'constructor' && typeof (object as Record<string, unknown>)[name] === 'function') names.add(name);
+    }
+  }
+  return [...names];
+}
