@@ -1,15 +1,17 @@
 /**
- * Builds dist/, what the npm package runs: compiled JavaScript and the WebAssembly modules. Node refuses TypeScript
- * inside node_modules, so nothing there may be a .ts file. dist/ mirrors src/, so paths relative to a module stay true.
+ * Builds dist/, what the npm package runs: compiled JavaScript, the WebAssembly modules, and the C sources that are compiled
+ * where the package is installed. Node refuses TypeScript inside node_modules, so nothing there may be a .ts file. dist/
+ * mirrors src/, so paths relative to a module stay true.
  */
 
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, existsSync, globSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { copyFileSync, cpSync, existsSync, globSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
 
 const root = path.join(import.meta.dirname, '..');
 const dist = path.join(root, 'dist');
 const WASM = 'kernels/wasm/build';
+const C = 'kernels/native/c';
 
 rmSync(dist, { recursive: true, force: true });
 run('scripts/prepare.js');
@@ -19,6 +21,7 @@ mkdirSync(path.join(dist, WASM), { recursive: true });
 // Not .name.wasm, which an unfinished build left.
 for (const name of globSync('[a-z]*.wasm', { cwd: wasm }))
   copyFileSync(path.join(wasm, name), path.join(dist, WASM, name));
+cpSync(path.join(root, 'src', C), path.join(dist, C), { recursive: true });
 const missing = missingFiles();
 for (const line of missing) console.error(line);
 if (missing.length > 0) process.exit(1);

@@ -40,6 +40,15 @@ describe('npm pack', () => {
     expect(paths().some(name => /^models\/nano\/.*\.safetensors$/.test(name))).toBe(true);
   });
 
+  test('holds the C sources and what compiles them, but nothing compiled for this machine', () => {
+    const sources = readdirSync(path.join(root, 'src/kernels/native/c')).map(name => `dist/kernels/native/c/${name}`);
+    expect(sources.length).toBeGreaterThan(5);
+    expect(paths()).toEqual(expect.arrayContaining([...sources, 'scripts/build-native.js']));
+    expect(paths().filter(name => /\.(node|o|so)$|native\/build/.test(name))).toEqual([]);
+    // What the build needs from npm is installed with the package.
+    expect(manifest.dependencies).toHaveProperty('node-api-headers');
+  });
+
   test('holds the workers, the commands and every WebAssembly module', () => {
     const compiled = readdirSync(path.join(root, 'src'), { recursive: true, encoding: 'utf8' })
       .filter(name => /(?<!\.test)\.ts$/.test(name) && /worker\.ts$|^cli\/commands\//.test(name))
@@ -72,14 +81,16 @@ describe('npm pack', () => {
     }
   });
 
-  test('prepare is harmless where the sources of the kernels are missing', () => {
-    expect(manifest.scripts.prepare).toBe('node scripts/prepare.js');
-    expect(paths()).toContain('scripts/prepare.js');
+  test('the scripts are harmless where the sources of the kernels are missing', () => {
+    expect(manifest.scripts.prepare).toBe('node scripts/build-native.js && node scripts/prepare.js');
     const folder = mkdtempSync(path.join(os.tmpdir(), 'installed-'));
     try {
-      cpSync(path.join(root, 'scripts/prepare.js'), path.join(folder, 'scripts/prepare.js'));
       writeFileSync(path.join(folder, 'package.json'), '{"type":"module"}');
-      execFileSync(process.execPath, ['scripts/prepare.js'], { cwd: folder });
+      for (const script of ['scripts/build-native.js', 'scripts/prepare.js']) {
+        expect(paths()).toContain(script);
+        cpSync(path.join(root, script), path.join(folder, script));
+        execFileSync(process.execPath, [script], { cwd: folder });
+      }
       expect(readdirSync(folder).sort()).toEqual(['package.json', 'scripts']);
     } finally {
       rmSync(folder, { recursive: true });
@@ -119,8 +130,8 @@ describe('manifest', () => {
     expect(Object.keys(manifest.bin)).toEqual(['coli']);
   });
 
-  test('no script runs when somebody installs the package', () => {
-    expect(manifest.scripts).not.toHaveProperty('install');
+  test('the only script that runs when somebody installs the package compiles the kernels, and cannot fail', () => {
+    expect(manifest.scripts.install).toBe('node scripts/build-native.js');
     expect(manifest.scripts).not.toHaveProperty('preinstall');
     expect(manifest.scripts).not.toHaveProperty('postinstall');
   });
