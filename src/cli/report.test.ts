@@ -183,6 +183,10 @@ describe('info', () => {
     const info = { ...INFO, kernelNote };
     expect(infoText('0.1.0', info)).toMatch(/^kernels +using wasm-relaxed: native cannot be used \(no C compiler\)$/m);
     expect(infoText('0.1.0', info)).not.toMatch(/^note/m);
+    // A warning is both, and told once.
+    expect(infoText('0.1.0', { ...info, notes: ['other', kernelNote] }).match(/^note .*/gm)).toEqual([
+      expect.stringMatching(/^note +other$/),
+    ]);
     expect(infoJson('0.1.0', info)).toMatchObject({
       compute: { kernels: 'wasm-relaxed', kernel_note: kernelNote },
       notes: [],

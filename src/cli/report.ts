@@ -212,7 +212,7 @@ export function infoText(version: string, info: EngineInfo, kernels: KernelChoic
       `${formatBytes(plan.total)}: weights ${formatBytes(plan.resident)}, context ${formatBytes(plan.kv)}, scratch ${formatBytes(plan.scratch)}, runtime ${formatBytes(plan.overhead)}, experts ${formatBytes(plan.slots)}`,
     ],
     ['experts', `room for ${slotShare(info)} at ${formatBytes(plan.slotBytes)} each`],
-    ...info.notes.map(note => ['note', note]),
+    ...info.notes.filter(note => note !== info.kernelNote).map(note => ['note', note]),
   ]);
 }
 

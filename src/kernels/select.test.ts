@@ -140,7 +140,11 @@ describe('fallback', () => {
     expect(error.code).toBe('KERNEL_UNAVAILABLE');
     expect(error.hint).toContain('auto');
     expect(selectKernels('wasm', failing('relaxed')).name).toBe('wasm-baseline');
-    expect(failure('native', WASM_ONLY)).toMatchObject({ code: 'KERNEL_UNAVAILABLE', hint: 'install one' });
+    expect(failure('native', WASM_ONLY)).toMatchObject({
+      code: 'KERNEL_UNAVAILABLE',
+      message: 'native cannot be used (native kernels are not built: no C compiler)',
+      hint: 'install one',
+    });
   });
 
   test('modules that were never built: the hint says how to build them', () => {

@@ -32,22 +32,14 @@ const WASM: readonly KernelName[] = ['wasm-relaxed', 'wasm-baseline'];
  * why. Throws KernelError KERNEL_UNAVAILABLE when none is left.
  */
 export function selectKernels(choice: KernelChoice, sources: KernelSources = SOURCES): SelectedKernels {
-  const reasons: string[] = [];
-  let notBuilt: string | null = null;
-  let cause: unknown;
-  const passOver = (name: string, error: unknown) => {
-    cause = error;
-    const text = error instanceof Error ? error.message : String(error);
-    const fix = error instanceof KernelError && error.hint ? `; ${error.hint}` : '';
-    return `${name} cannot be used (${text}${fix})`;
-  };
+  const reasons: PassedOver[] = [];
+  let notBuilt: PassedOver | null = null;
   let candidates: readonly KernelName[] = [];
   try {
     candidates = candidatesOf(choice, sources);
   } catch (error) {
-    const reason = passOver('native', error);
-    if (error instanceof KernelError && error.code === 'KERNELS_NOT_BUILT') notBuilt = reason;
-    else reasons.push(reason);
+    if (error instanceof KernelError && error.code === 'KERNELS_NOT_BUILT') notBuilt = { name: 'native', error };
+    else reasons.push({ name: 'native', error });
     if (choice === 'auto') candidates = [...WASM, 'reference'];
   }
   for (const name of candidates) {
@@ -56,18 +48,37 @@ export function selectKernels(choice: KernelChoice, sources: KernelSources = SOU
       const factory = kernelsFor(name, module, sources.loadNative);
       if (name !== 'reference') check(factory);
       const told = (all: string[]) => (all.length ? `using ${name}: ${all.join('; ')}` : null);
-      const quiet = name !== choice && isNative(name) ? missingVariants() : notBuilt;
-      return { name, factory, module, note: told(quiet ? [quiet, ...reasons] : reasons), warning: told(reasons) };
+      const warnings = reasons.map(one => explain(one));
+      const quiet = name !== choice && isNative(name) ? missingVariants() : notBuilt && explain(notBuilt);
+      return { name, factory, module, note: told(quiet ? [quiet, ...warnings] : warnings), warning: told(warnings) };
     } catch (error) {
-      reasons.push(passOver(name, error));
+      reasons.push({ name, error });
     }
   }
-  const hint = cause instanceof KernelError ? cause.hint : undefined;
-  throw new KernelError('KERNEL_UNAVAILABLE', [...(notBuilt ? [notBuilt] : []), ...reasons].join('; '), {
-    hint: hint ?? 'choose other kernels: auto takes the fastest that works here',
+  const all = notBuilt ? [notBuilt, ...reasons] : reasons;
+  const cause = all.at(-1)?.error;
+  const hint = hintOf(cause) ?? 'choose other kernels: auto takes the fastest that works here';
+  throw new KernelError('KERNEL_UNAVAILABLE', all.map(one => explain(one, hint)).join('; '), {
+    hint,
     details: { choice },
     cause,
   });
+}
+
+interface PassedOver {
+  readonly name: string;
+  readonly error: unknown;
+}
+
+function hintOf(error: unknown): string | undefined {
+  return error instanceof KernelError ? error.hint : undefined;
+}
+
+/** What happened and what helps, unless that is `told` anyway. */
+function explain({ name, error }: PassedOver, told?: string): string {
+  const text = error instanceof Error ? error.message : String(error);
+  const hint = hintOf(error);
+  return `${name} cannot be used (${text}${hint && hint !== told ? `; ${hint}` : ''})`;
 }
 
 /** The factory of an implementation by name; `module` is the compiled variant (null for all but WebAssembly). */
