@@ -6,6 +6,7 @@ import { Arenas, MAX_ARENA_BYTES } from '../compute/arenas.ts';
 import { Compute } from '../compute/compute.ts';
 import { ExpertStore } from '../experts/store.ts';
 import { statOf } from '../formats/files.ts';
+import { ATTENTION_SCRATCH } from '../kernels/kernels.ts';
 import { Batch } from '../layers/batch.ts';
 import { KvCache } from '../layers/kv-cache.ts';
 import type { Model, ModelShape } from '../models/family.ts';
@@ -131,7 +132,7 @@ function buildModel(files: ModelFiles, settings: Settings, maxRows: number): Bui
   const { context, lanes, readers, exact } = settings;
   const arenas = new Arenas(settings.arenaBytes);
   const widest = Math.max(shape.hiddenSize, shape.expertWidth, shape.heads * shape.headDim);
-  const compute = new Compute(arenas, { lanes, exact, scratchFloats: Math.max(context, widest) });
+  const compute = new Compute(arenas, { lanes, exact, scratchFloats: Math.max(context * ATTENTION_SCRATCH, widest) });
   const batch = new Batch(arenas, maxRows);
   const vectors = files.tensors.dense.filter(tensor => tensor.role === 'norm').map(tensor => tensor.name);
   const weights = new Weights(arenas, records, table, vectors);

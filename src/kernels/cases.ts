@@ -11,7 +11,7 @@ import {
   TILE_BYTES,
   TILE_ROWS,
 } from '../quant/layouts.ts';
-import { KV_BLOCK } from './kernels.ts';
+import { ATTENTION_SCRATCH, KV_BLOCK } from './kernels.ts';
 import { type Kind, RandomValues } from './random-values.ts';
 import { type Op, type Run, Scene } from './scene.ts';
 
@@ -148,7 +148,7 @@ export function floatCase(seed: number, facts: MatrixFacts): Scene {
 export function exactCase(seed: number, facts: MatrixFacts): Scene {
   const { columns, n } = facts;
   const { scene, id, w, x, xStride, xIndex, y, yStride, yIndex } = rowsCase('matmulExact', seed, facts);
-  const scratch = scene.floats(new Float32Array(columns));
+  const scratch = scene.scratch(columns);
   scene.run = (k, from, to) =>
     k.matmulExact(id, w, columns, x, xStride, xIndex, y, yStride, yIndex, n, scratch, from, to);
   return scene;
@@ -238,6 +238,8 @@ export function ropeCase(
 export interface AttentionFacts {
   /** Keys that each row sees. */
   keys: readonly number[];
+  /** All rows read the first row's history, which must then be the longest. */
+  shared?: boolean;
   heads: number;
   kvHeads: number;
   headDim: number;
@@ -247,9 +249,9 @@ export interface AttentionFacts {
 export function attentionCase(seed: number, facts: AttentionFacts): Scene {
   const scene = new Scene('attention', label(facts));
   const random = new RandomValues(seed);
-  const { keys, heads, kvHeads, headDim, kind } = facts;
+  const { keys, heads, kvHeads, headDim, kind, shared } = facts;
   const kvColumns = kvHeads * headDim;
-  const tables = keys.map(count => {
+  const histories = (shared ? keys.slice(0, 1) : keys).map(count => {
     const blocks: number[] = [];
     for (let from = 0; from < count; from += KV_BLOCK) {
       // What lies behind the last key is NaN: reading it shows.
@@ -264,8 +266,8 @@ export function attentionCase(seed: number, facts: AttentionFacts): Scene {
   const q = scene.floats(random.floats(keys.length * heads * headDim, kind));
   const out = scene.reserveFloats(keys.length * heads * headDim);
   const positions = scene.ints(keys.map(count => count - 1));
-  const tableOfTables = scene.ints(tables);
-  const scratch = scene.reserveFloats(Math.max(...keys));
+  const tableOfTables = scene.ints(keys.map((_, row) => histories[shared ? 0 : row]));
+  const scratch = scene.scratch(Math.max(...keys) * ATTENTION_SCRATCH);
   scene.units = keys.length * heads;
   const scale = Math.fround(1 / Math.sqrt(headDim));
   scene.run = (k, from, to) =>

@@ -8,6 +8,9 @@
 /** Tokens per KV block: K rows [KV_BLOCK, kvHeads*headDim], then V rows of the same shape, float32. */
 export const KV_BLOCK = 64;
 
+/** Floats of scratch that attention needs per key: four queries are worked on together. */
+export const ATTENTION_SCRATCH = 4;
+
 export type NativeName = 'native-avx512vnni' | 'native-avxvnni' | 'native-avx2' | 'native-neon' | 'native-scalar';
 export type KernelName = 'reference' | 'wasm-baseline' | 'wasm-relaxed' | NativeName;
 /** What a user may ask for. `auto`: the fastest that passes its self-test; `native` and `wasm`: the fastest of that kind. */
@@ -119,7 +122,7 @@ export interface Kernels {
   /**
    * Two-pass softmax attention over KV blocks. q, out: [rows, heads*headDim]. positions: i32 [rows]; row r sees keys
    * 0..positions[r]. tables: i32 [rows], offset of the row's block table (i32 block offsets). Head h reads KV head
-   * h / (heads/kvHeads). scratch: one float per key, owned by this lane. Range: items = row*heads + head.
+   * h / (heads/kvHeads). scratch: ATTENTION_SCRATCH floats per key, owned by this lane. Range: items = row*heads + head.
    */
   attention(
     q: number,

@@ -12,8 +12,8 @@ const START = 1024;
 interface Part {
   readonly at: number;
   readonly bytes: Uint8Array;
-  /** Float words may differ in the payload of a NaN. */
-  readonly isFloat: boolean;
+  /** Float words may differ in the payload of a NaN; what is left in scratch is nobody's business. */
+  readonly kind: 'float' | 'other' | 'scratch';
 }
 
 /** Calls the kernel for the part [from, to) of the work; returns what the kernel returns. */
@@ -36,26 +36,31 @@ export class Scene {
 
   /** Places float32 values, 16-byte aligned; returns their offset. */
   floats(values: ArrayLike<number>): number {
-    return this.#place(new Uint8Array(Float32Array.from(values).buffer), true, 0);
+    return this.#place(new Uint8Array(Float32Array.from(values).buffer), 'float', 0);
   }
 
   ints(values: ArrayLike<number>): number {
-    return this.#place(new Uint8Array(Int32Array.from(values).buffer), false, 0);
+    return this.#place(new Uint8Array(Int32Array.from(values).buffer), 'other', 0);
   }
 
   /** Places bytes at an offset that is `misalign` past a multiple of 16. */
   bytes(values: Uint8Array, misalign = 0): number {
-    return this.#place(values, false, misalign);
+    return this.#place(values, 'other', misalign);
   }
 
   /** Room for `count` floats that the call writes. */
   reserveFloats(count: number): number {
-    return this.#place(new Uint8Array(count * 4).fill(CANARY), true, 0);
+    return this.#place(new Uint8Array(count * 4).fill(CANARY), 'float', 0);
   }
 
-  #place(bytes: Uint8Array, isFloat: boolean, misalign: number): number {
+  /** Room for `count` floats that the call may use as it likes. */
+  scratch(count: number): number {
+    return this.#place(new Uint8Array(count * 4).fill(CANARY), 'scratch', 0);
+  }
+
+  #place(bytes: Uint8Array, kind: Part['kind'], misalign: number): number {
     const at = this.size + misalign;
-    this.#parts.push({ at, bytes, isFloat });
+    this.#parts.push({ at, bytes, kind });
     this.size = Math.ceil((at + bytes.length) / 16) * 16 + 16;
     return at;
   }
@@ -86,11 +91,12 @@ export class Scene {
       if (a[i] === b[i]) continue;
       const part = this.#parts.find(p => p.at <= i * 4 + 3 && i * 4 < p.at + p.bytes.length);
       if (!part) return `${where}: byte ${i * 4} outside every buffer was written`;
+      if (part.kind === 'scratch') continue;
       const x = new Float32Array(got.bytes.buffer)[i];
       const y = new Float32Array(wanted.bytes.buffer)[i];
-      if (part.isFloat && Number.isNaN(x) && Number.isNaN(y)) continue;
+      if (part.kind === 'float' && Number.isNaN(x) && Number.isNaN(y)) continue;
       const index = i - (part.at >> 2);
-      return part.isFloat
+      return part.kind === 'float'
         ? `${where}: float ${index} is ${x}, not ${y}`
         : `${where}: word ${index} is 0x${hex(a[i])}, not 0x${hex(b[i])}`;
     }

@@ -45,6 +45,7 @@ export function selfTestScenes(): Scene[] {
     rmsNormCase(7, { rows: 2, columns: 43, kind }),
     ropeCase(8, { rows: 2, heads: 2, headDim: 24, rotaryDim: 20, kind }),
     attentionCase(9, { keys: [66, 3], heads: 2, kvHeads: 1, headDim: 40, kind }),
+    attentionCase(9, { keys: [67, 66, 65], shared: true, heads: 2, kvHeads: 2, headDim: 40, kind }),
     elementCase('swiglu', 10, { elements, kind: 'extreme' }),
     elementCase('add', 11, { elements, kind }),
     elementCase('scale', 12, { elements, kind }),

@@ -135,6 +135,11 @@ function* attentionShapes(): Generator<cases.AttentionFacts> {
   for (const headDim of [8, 12, 24, 30, 64, 80, 128, 160]) {
     for (const kind of ALL) yield { keys: [1, 64, 65, 17], heads: 4, kvHeads: 2, headDim, kind };
   }
+  for (const kvHeads of [1, 2, 3, 6]) {
+    for (const headDim of [16, 20, 80, 128]) {
+      yield { keys: [140, 138, 139, 140, 1, 64], shared: true, heads: 6, kvHeads, headDim, kind: 'ordinary' };
+    }
+  }
   yield { keys: [300, 1, 129], heads: 3, kvHeads: 3, headDim: 40, kind: 'ordinary' };
   yield { keys: [1000], heads: 8, kvHeads: 1, headDim: 32, kind: 'ordinary' };
 }

@@ -136,7 +136,7 @@ static void checkHistory(Call *c, const AttentionCall *a, int64_t item0, int64_t
   for (int64_t row = item0 / a->heads; row * a->heads < item1 && !c->failed; row++) {
     if (a->positions[row] < 0) fail(c, "a position is negative");
     const int64_t keys = (int64_t)a->positions[row] + 1, blocks = (keys + KV_BLOCK - 1) / KV_BLOCK;
-    span(c, 8, keys, 4);
+    span(c, 8, times(keys, ATTENTION_SCRATCH), 4);
     const uint32_t *table = spanAt(c, a->tables[row], blocks, 4);
     for (int64_t b = 0; b < blocks && !c->failed; b++) spanAt(c, table[b], blockFloats, 4);
   }

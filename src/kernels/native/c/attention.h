@@ -1,81 +1,169 @@
-// Two-pass softmax attention of one query head over KV blocks.
+// Two-pass softmax attention over KV blocks. Up to four queries that read the same keys (heads of one group, or one head of
+// several rows) are worked on together: their keys and values are then loaded once. Every query's own sums are as if alone.
 #ifndef COLI_ATTENTION_H
 #define COLI_ATTENTION_H
 
 #include "floats.h"
 #include "rows.h"
 
-// Keys scored together: their sums are independent, so nothing waits for an addition.
-enum { SCORE_KEYS = SUM_REGISTERS / PARTS < 4 ? SUM_REGISTERS / PARTS : 4 };
+// Each has its own scores in scratch.
+enum { QUERIES = ATTENTION_SCRATCH };
+// Keys scored together, beside that many queries.
+#define KEYS_FOR(queries) (SUM_REGISTERS / ((queries) * PARTS) >= 4 ? 4 : 1)
 // 16-float blocks of value columns whose sums stay in registers.
-enum { VALUE_BLOCKS = SUM_REGISTERS / PARTS < 8 ? SUM_REGISTERS / PARTS : 8 };
+#define VALUE_BLOCKS(queries) \
+  (SUM_REGISTERS / ((queries) * PARTS) >= 8 ? 8 : SUM_REGISTERS / ((queries) * PARTS) >= 1 ? SUM_REGISTERS / ((queries) * PARTS) : 1)
 
-// scores[key] = (q . K[key]) * scale for the keys of one KV block.
-static void scoreBlock(const float *q, const float *keys, int64_t stride, int64_t headDim, float scale, int64_t count,
-                       float *scores) {
-  const float *const x[1] = {q};
+// Queries with the same block table and KV head.
+typedef struct {
+  const float *q[QUERIES];
+  float *out[QUERIES];
+  float *scores[QUERIES];
+  int64_t keys[QUERIES];
+  // Keys that all of them see.
+  int64_t common;
+  const uint8_t *arena;
+  const uint32_t *table;
+  // Floats: from one key to the next, and where this head begins in a block.
+  int64_t stride, keyOffset, valueOffset, headDim;
+  float scale;
+} Queries;
+
+INLINE const float *keyAt(const Queries *a, int64_t key, int64_t offset) {
+  return (const float *)(a->arena + a->table[key / KV_BLOCK]) + offset + key % KV_BLOCK * a->stride;
+}
+
+// scores = (q . K[key]) * scale for the keys from..to of one KV block, for `queries` queries from `first` on.
+INLINE void scoreKeys(const int queries, const Queries *a, int first, int64_t from, int64_t to) {
   float result[4][4];
-  int64_t key = 0;
-  for (; key + SCORE_KEYS <= count; key += SCORE_KEYS) {
-    dots(F32, SCORE_KEYS, 1, (const uint8_t *)(keys + key * stride), stride * 4, x, headDim, result);
-    UNROLL for (int i = 0; i < SCORE_KEYS; i++) scores[key + i] = result[i][0] * scale;
+  const float *q[4];
+  UNROLL for (int j = 0; j < queries; j++) q[j] = a->q[first + j];
+  const int step = KEYS_FOR(queries);
+  int64_t key = from;
+  for (; key + step <= to; key += step) {
+    const uint8_t *at = (const uint8_t *)keyAt(a, key, a->keyOffset);
+    dots(F32, step, queries, at, a->stride * 4, q, a->headDim, result);
+    UNROLL for (int j = 0; j < queries; j++)
+      UNROLL for (int i = 0; i < step; i++) a->scores[first + j][key + i] = result[i][j] * a->scale;
   }
-  for (; key < count; key++) {
-    dots(F32, 1, 1, (const uint8_t *)(keys + key * stride), stride * 4, x, headDim, result);
-    scores[key] = result[0][0] * scale;
+  for (; key < to; key++) {
+    dots(F32, 1, queries, (const uint8_t *)keyAt(a, key, a->keyOffset), 0, q, a->headDim, result);
+    UNROLL for (int j = 0; j < queries; j++) a->scores[first + j][key] = result[0][j] * a->scale;
   }
 }
 
-// `blocks` blocks of 16 value columns, key by key in ascending position, divided by the sum.
-INLINE void valueColumns(const int blocks, const AttentionCall *call, const uint32_t *table, int64_t offset,
-                         int64_t stride, int64_t keys, float sum, float *out) {
-  Lanes total[VALUE_BLOCKS];
-  UNROLL for (int b = 0; b < blocks; b++) total[b] = zeros();
-  for (int64_t from = 0; from < keys; from += KV_BLOCK) {
-    const float *v = (const float *)(call->arena + table[from / KV_BLOCK]) + offset;
-    const int64_t count = atMost(KV_BLOCK, keys - from);
-    for (int64_t key = 0; key < count; key++, v += stride) {
-      const float p = call->scratch[from + key];
-      UNROLL for (int b = 0; b < blocks; b++) total[b] = add16(total[b], scale16(load16(v + b * 16), p));
-    }
+// total[query][block] += score * value for the keys from..to.
+INLINE void addValues(const int queries, const int blocks, const Queries *a, int first, int64_t offset, int64_t from,
+                      int64_t to, Floats total[QUERIES][8][PARTS]) {
+  while (from < to) {
+    const int64_t end = atMost(to, (from / KV_BLOCK + 1) * KV_BLOCK);
+    const float *v = keyAt(a, from, offset);
+    for (; from < end; from++, v += a->stride)
+      UNROLL for (int b = 0; b < blocks; b++) EACH_PART {
+        const Floats value = *(const LooseFloats *)(v + b * 16 + k * LANES);
+        UNROLL for (int j = 0; j < queries; j++) total[j][b][k] += value * a->scores[first + j][from];
+      }
   }
-  UNROLL for (int b = 0; b < blocks; b++) store16(out + b * 16, divide16(total[b], sum));
+}
+
+// 16 * blocks value columns from `column` on: the common keys together, then each query's own last keys.
+INLINE void valueColumns(const int queries, const int blocks, const Queries *a, int64_t column, const float *sum) {
+  Floats total[QUERIES][8][PARTS];
+  UNROLL for (int j = 0; j < queries; j++)
+    UNROLL for (int b = 0; b < blocks; b++) EACH_PART total[j][b][k] = (Floats){0};
+  addValues(queries, blocks, a, 0, a->valueOffset + column, 0, a->common, total);
+  UNROLL for (int j = 0; j < queries; j++) {
+    addValues(1, blocks, a, j, a->valueOffset + column, a->common, a->keys[j], &total[j]);
+    UNROLL for (int b = 0; b < blocks; b++)
+      EACH_PART *(LooseFloats *)(a->out[j] + column + b * 16 + k * LANES) = total[j][b][k] / sum[j];
+  }
 }
 
 // The last columns of a head, fewer than 16.
-static void lastColumns(const AttentionCall *call, const uint32_t *table, int64_t offset, int64_t stride, int64_t keys,
-                        float sum, float *out, int64_t columns) {
+static void lastColumns(const Queries *a, int j, int64_t column, float sum) {
+  const int64_t columns = a->headDim - column;
   Lanes total = zeros();
-  for (int64_t key = 0; key < keys; key++) {
-    const float *v = (const float *)(call->arena + table[key / KV_BLOCK]) + offset + key % KV_BLOCK * stride;
-    total = add16(total, scale16(loadUpTo16(v, columns), call->scratch[key]));
-  }
-  storeUpTo16(out, divide16(total, sum), columns);
+  for (int64_t key = 0; key < a->keys[j]; key++)
+    total = add16(total, scale16(loadUpTo16(keyAt(a, key, a->valueOffset + column), columns), a->scores[j][key]));
+  storeUpTo16(a->out[j] + column, divide16(total, sum), columns);
 }
 
-static void attendItem(const AttentionCall *call, int64_t item) {
-  const int64_t headDim = call->headDim, row = item / call->heads;
-  const int64_t stride = call->kvHeads * headDim;
-  const int64_t head = (item - row * call->heads) / (call->heads / call->kvHeads) * headDim;
-  const int64_t keys = (int64_t)call->positions[row] + 1;
-  const uint32_t *table = (const uint32_t *)(call->arena + call->tables[row]);
-  const float *q = call->q + item * headDim;
-  float *out = call->out + item * headDim;
-  for (int64_t from = 0; from < keys; from += KV_BLOCK)
-    scoreBlock(q, (const float *)(call->arena + table[from / KV_BLOCK]) + head, stride, headDim, call->scale,
-               atMost(KV_BLOCK, keys - from), call->scratch + from);
-  const float sum = exponentials(call->scratch, call->scratch, keys, maxOf(call->scratch, keys));
-  const int64_t values = KV_BLOCK * stride + head;
+INLINE void attend(const int queries, const Queries *a) {
+  float sum[QUERIES];
+  for (int64_t from = 0; from < a->common; from += KV_BLOCK)
+    scoreKeys(queries, a, 0, from, atMost(from + KV_BLOCK, a->common));
+  UNROLL for (int j = 0; j < queries; j++) {
+    for (int64_t from = a->common; from < a->keys[j];) {
+      const int64_t to = atMost((from / KV_BLOCK + 1) * KV_BLOCK, a->keys[j]);
+      scoreKeys(1, a, j, from, to);
+      from = to;
+    }
+    sum[j] = exponentials(a->scores[j], a->scores[j], a->keys[j], maxOf(a->scores[j], a->keys[j]));
+  }
+  const int blocks = VALUE_BLOCKS(queries);
   int64_t column = 0;
-  for (; column + 16 * VALUE_BLOCKS <= headDim; column += 16 * VALUE_BLOCKS)
-    valueColumns(VALUE_BLOCKS, call, table, values + column, stride, keys, sum, out + column);
-  for (; column + 16 <= headDim; column += 16)
-    valueColumns(1, call, table, values + column, stride, keys, sum, out + column);
-  if (column < headDim) lastColumns(call, table, values + column, stride, keys, sum, out + column, headDim - column);
+  for (; column + 16 * blocks <= a->headDim; column += 16 * blocks) valueColumns(queries, blocks, a, column, sum);
+  for (; column + 16 <= a->headDim; column += 16) valueColumns(queries, 1, a, column, sum);
+  if (column < a->headDim)
+    for (int j = 0; j < queries; j++) lastColumns(a, j, column, sum[j]);
+}
+
+static __attribute__((noinline)) void attend1(const Queries *a) { attend(1, a); }
+static __attribute__((noinline)) void attend2(const Queries *a) { attend(2, a); }
+static __attribute__((noinline)) void attend3(const Queries *a) { attend(3, a); }
+static __attribute__((noinline)) void attend4(const Queries *a) { attend(4, a); }
+
+// Rows row..row+rows-1 with heads head..head+heads-1, all of one group: rows * heads queries.
+static void attendQueries(const AttentionCall *call, int64_t row, int64_t rows, int64_t head, int64_t heads) {
+  const int64_t headDim = call->headDim, group = call->heads / call->kvHeads;
+  Queries a = {.arena = call->arena,
+               .table = (const uint32_t *)(call->arena + call->tables[row]),
+               .stride = call->kvHeads * headDim,
+               .keyOffset = head / group * headDim,
+               .headDim = headDim,
+               .scale = call->scale,
+               .common = (int64_t)call->positions[row] + 1};
+  a.valueOffset = a.keyOffset + KV_BLOCK * a.stride;
+  int queries = 0;
+  int64_t most = 0;
+  for (int64_t r = row; r < row + rows; r++) {
+    const int64_t keys = (int64_t)call->positions[r] + 1;
+    a.common = atMost(a.common, keys);
+    most = keys > most ? keys : most;
+    for (int64_t h = head; h < head + heads; h++) {
+      a.keys[queries] = keys;
+      a.q[queries] = call->q + (r * call->heads + h) * headDim;
+      a.out[queries++] = call->out + (r * call->heads + h) * headDim;
+    }
+  }
+  for (int j = 0; j < queries; j++) a.scores[j] = call->scratch + j * most;
+  if (queries == 1) attend1(&a);
+  else if (queries == 2) attend2(&a);
+  else if (queries == 3) attend3(&a);
+  else attend4(&a);
+}
+
+// Rows from `row` on, at most `limit`, that read the same history.
+static int64_t rowsTogether(const AttentionCall *call, int64_t row, int64_t limit) {
+  int64_t rows = 1;
+  while (rows < limit && call->tables[row + rows] == call->tables[row]) rows++;
+  return rows;
 }
 
 static void attention(AttentionCall call, int64_t item0, int64_t item1) {
-  for (int64_t item = item0; item < item1; item++) attendItem(&call, item);
+  const int64_t heads = call.heads, group = heads / call.kvHeads;
+  for (int64_t item = item0; item < item1;) {
+    const int64_t row = item / heads, head = item % heads;
+    if (head == 0 && item + heads <= item1 && 2 * group <= QUERIES) {
+      const int64_t rows = rowsTogether(&call, row, atMost(QUERIES / group, (item1 - item) / heads));
+      for (int64_t h = 0; h < heads; h += group) attendQueries(&call, row, rows, h, group);
+      item += rows * heads;
+    } else {
+      const int64_t together = atMost(atMost(QUERIES, group - head % group), item1 - item);
+      attendQueries(&call, row, 1, head, together);
+      item += together;
+    }
+  }
 }
 
 #endif

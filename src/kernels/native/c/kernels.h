@@ -9,7 +9,7 @@
 
 // LAYOUT_ID of quant/layouts.ts.
 enum { F32 = 0, BF16 = 1, F16 = 2, Q4 = 3, Q4_WIDE = 4, Q8 = 5, Q8_WIDE = 6, LAYOUTS = 7 };
-enum { KV_BLOCK = 64, TILE_ROWS = 16, GROUP = 64 };
+enum { KV_BLOCK = 64, TILE_ROWS = 16, GROUP = 64, ATTENTION_SCRATCH = 4 };
 
 static inline bool isTile(int layout) { return layout >= Q4; }
 
