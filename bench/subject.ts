@@ -66,7 +66,7 @@ export function readSettings(args: string[], defaults: { tokens: number; share: 
 
 /** Engine options of a run: a ceiling that never decides, and slots for the share of the experts asked for. */
 export function engineOptions(
-  settings: Settings,
+  settings: Pick<Settings, 'model' | 'threads' | 'readers' | 'kernels' | 'share'>,
   { moeLayers, experts, topK }: ModelShape,
   context: number,
 ): EngineOptions {

@@ -30,6 +30,7 @@ export interface SynthShape {
   readonly heads: number;
   readonly vocabSize: number;
   readonly experts_encoding?: TileLayout;
+  readonly dense_encoding?: TileLayout;
 }
 
 /** The published shape with the vocabulary cut to a tokenizer that is at hand: about 3.9 GB. */
@@ -120,9 +121,10 @@ export function writeSynth(directory: string, shape: SynthShape, seed = 1): numb
   };
 
   const { hiddenSize: hidden, expertWidth: width } = shape;
-  const q8 = (name: string, rows: number, columns: number, deviation = 1 / Math.sqrt(columns)) => {
-    matrices.push([name, { encoding: 'q8g64', rows, columns }]);
-    const bytes = randomTiles('q8g64', rows, columns, deviation, random);
+  const denseLayout = shape.dense_encoding ?? 'q8g64';
+  const matrix = (name: string, rows: number, columns: number, deviation = 1 / Math.sqrt(columns)) => {
+    matrices.push([name, { encoding: denseLayout, rows, columns }]);
+    const bytes = randomTiles(denseLayout, rows, columns, deviation, random);
     return { name, dtype: 'U8' as const, shape: [bytes.length], bytes };
   };
   const f32 = (name: string, dims: number[], bytes: Uint8Array) => ({
@@ -134,14 +136,14 @@ export function writeSynth(directory: string, shape: SynthShape, seed = 1): numb
 
   const dense = [
     // tokens must stay apart in the residual stream, or all of them would choose the same experts
-    q8('model.embed_tokens.weight', shape.vocabSize, hidden, 1),
-    q8('lm_head.weight', shape.vocabSize, hidden),
+    matrix('model.embed_tokens.weight', shape.vocabSize, hidden, 1),
+    matrix('lm_head.weight', shape.vocabSize, hidden),
     f32('model.norm.weight', [hidden], ones(hidden)),
   ];
   for (let layer = 0; layer < shape.layers; layer++) {
     const p = `model.layers.${layer}`;
-    for (const m of ['q', 'k', 'v']) dense.push(q8(`${p}.self_attn.${m}_proj.weight`, hidden, hidden));
-    dense.push(q8(`${p}.self_attn.o_proj.weight`, hidden, hidden, DAMPED / Math.sqrt(hidden)));
+    for (const m of ['q', 'k', 'v']) dense.push(matrix(`${p}.self_attn.${m}_proj.weight`, hidden, hidden));
+    dense.push(matrix(`${p}.self_attn.o_proj.weight`, hidden, hidden, DAMPED / Math.sqrt(hidden)));
     for (const n of ['input_layernorm', 'post_attention_layernorm', 'self_attn.q_norm', 'self_attn.k_norm']) {
       dense.push(f32(`${p}.${n}.weight`, [hidden], ones(hidden)));
     }
