@@ -148,6 +148,10 @@ describe('length', () => {
     expect(problemsOf({ 'bench/a.ts': 'x;\n'.repeat(400) })).toEqual([]);
   });
 
+  test('packages that a folder installed for itself are not ours', () => {
+    expect(problemsOf({ 'bench/peer/node_modules/a/b.ts': long })).toEqual([]);
+  });
+
   test('a stale entry of the list is a problem', () => {
     expect(problemsOf({}, { 'bench/gone.ts': 'one table' })).toEqual([expect.stringContaining('bench/gone.ts')]);
   });

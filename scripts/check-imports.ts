@@ -133,7 +133,8 @@ function isTest(file: string): boolean {
 function typescriptFiles(root: string, top: string): string[] {
   if (!existsSync(path.join(root, top))) return [];
   return readdirSync(path.join(root, top), { recursive: true, encoding: 'utf8' })
-    .filter(name => name.endsWith('.ts') && !name.endsWith('.d.ts'))
+    // bench/peer may have packages of its own
+    .filter(name => name.endsWith('.ts') && !name.endsWith('.d.ts') && !name.split(path.sep).includes('node_modules'))
     .map(name => path.posix.join(top, name))
     .sort();
 }
