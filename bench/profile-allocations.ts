@@ -44,7 +44,7 @@ export async function withLaneWorkers<T>(start: () => Promise<T>): Promise<{ val
   }
 }
 
-/** Bytes per token of each lane worker; `tokens` runs `count` tokens. */
+/** Bytes per token of each lane worker; `tokens` runs `count` tokens, few enough to pass between two collections. */
 export async function laneBytesPerToken(
   lanes: Lanes,
   workers: readonly Worker[],
@@ -69,10 +69,14 @@ export async function laneBytesPerToken(
   return workers.map((_, i) => steadyBytes(runs.map(run => run[i])));
 }
 
-/** What remains of the bytes of several runs when everything is compiled: the median of the last half. */
+/**
+ * What a run costs when everything is compiled: nothing if the last two did, else the median of the later half. A run below
+ * zero met the collector and says only that there was something to collect; NaN when all of them did.
+ */
 export function steadyBytes(runs: readonly number[]): number {
-  const [last, other] = [runs.at(-1), runs.at(-2)];
-  return last === 0 && other === 0 ? 0 : median(runs.slice(runs.length >> 1));
+  if (runs.slice(-2).every(bytes => bytes === 0)) return 0;
+  const later = runs.slice(runs.length >> 1).filter(bytes => bytes >= 0);
+  return later.length > 0 ? median(later) : Number.NaN;
 }
 
 /** A lane answers between two steps of its loop, so it must be given something to do. */

@@ -133,9 +133,15 @@ function bestSeconds(work: () => void): number {
   return best / 1000;
 }
 
-/** The fastest way of reading with that many lanes. */
-export function fastest(speeds: readonly MemorySpeed[], lanes: number): MemorySpeed {
-  return speeds
-    .filter(speed => speed.lanes === lanes)
-    .reduce((best, speed) => (speed.bytesPerSecond > best.bytesPerSecond ? speed : best));
+/** Two readings may differ by this share of the larger one; else the limit that they give is a guess. */
+const MAX_DRIFT = 0.15;
+
+/** The fastest way of reading with that many lanes, in each reading, and their mean. */
+export function memoryLimit(readings: readonly (readonly MemorySpeed[])[], lanes: number) {
+  const fastest = readings.map(speeds =>
+    Math.max(...speeds.filter(speed => speed.lanes === lanes).map(speed => speed.bytesPerSecond)),
+  );
+  const bytesPerSecond = fastest.reduce((sum, speed) => sum + speed, 0) / fastest.length;
+  const drifted = Math.max(...fastest) - Math.min(...fastest) > MAX_DRIFT * Math.max(...fastest);
+  return { bytesPerSecond, drifted };
 }

@@ -15,6 +15,8 @@ export const PROMPT_TOKENS = 32;
 /** Passes before anything counts: at least one, and more while they are quick. */
 const WARM_PASSES = 20;
 const WARM_MS = 2000;
+/** Between two looks at the heap of a lane. */
+const LANE_TOKENS = 8;
 
 /** Means of the middle half of the steps. */
 export interface Section {
@@ -123,11 +125,12 @@ export class Subject {
     warm(this.#decoding);
     rewind();
     const [pass, sampler] = engineBytesPerStep([this.#forward, this.#choose], steps);
+    const count = Math.min(steps, LANE_TOKENS);
     const tokens = () => {
       this.#session.truncate(PROMPT_TOKENS);
-      for (let i = 0; i < steps; i++) step(i);
+      for (let i = 0; i < count; i++) step(i);
     };
-    return { pass, sampler, lanes: await laneBytesPerToken(this.#runtime.compute.lanes, lanes, tokens, steps) };
+    return { pass, sampler, lanes: await laneBytesPerToken(this.#runtime.compute.lanes, lanes, tokens, count) };
   }
 
   #profile(work: Work, runs: number, plainMs: readonly number[]): Section {

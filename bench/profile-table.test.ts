@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { PHASE_NAMES, type Phase } from './profile-clock.ts';
-import { fastest, type MemorySpeed } from './profile-memory.ts';
+import { type MemorySpeed, memoryLimit } from './profile-memory.ts';
 import type { Section } from './profile-subject.ts';
 import { limitLines, sectionLines } from './profile-table.ts';
 
@@ -52,7 +52,12 @@ test('a chunk of a prompt counts per token', () => {
   expect(lines.find(line => line.includes('q, k, v'))).toContain('3.0 GB/s');
 });
 
-test('the fastest way of reading with as many lanes', () => {
+test('the limit: the fastest way of reading with as many lanes, mean of both readings', () => {
   const speed = (how: string, lanes: number, bytesPerSecond: number): MemorySpeed => ({ how, lanes, bytesPerSecond });
-  expect(fastest([speed('a', 1, 9), speed('b', 2, 5), speed('c', 2, 7)], 2).how).toBe('c');
+  const first = [speed('a', 1, 99), speed('b', 2, 50), speed('c', 2, 70)];
+  expect(memoryLimit([first, [speed('b', 2, 66), speed('c', 2, 60)]], 2)).toEqual({
+    bytesPerSecond: 68,
+    drifted: false,
+  });
+  expect(memoryLimit([first, [speed('b', 2, 50)]], 2).drifted).toBe(true);
 });

@@ -3,7 +3,7 @@
 import { formatBytes } from '../src/common/units.ts';
 import type { Profile } from './profile.ts';
 import { mean, PHASE_NAMES, PHASES, type Phase } from './profile-clock.ts';
-import { fastest } from './profile-memory.ts';
+import { memoryLimit } from './profile-memory.ts';
 import type { Section } from './profile-subject.ts';
 
 const gigabytes = (bytesPerSecond: number) => `${(bytesPerSecond / 1e9).toFixed(1)} GB/s`;
@@ -15,16 +15,18 @@ export function printProfile(profile: Profile): void {
     `${kernels}, ${threads} ${threads === 1 ? 'lane' : 'lanes'}, ${readers} readers, ` +
       `slots for ${Math.round(share * 100)} % of the experts`,
   );
+  const limit = memoryLimit(memory, threads);
   for (const section of sections) {
     console.log(`\n${sectionLines(section).join('\n')}`);
-    console.log(limitLines(section, fastest(memory, threads).bytesPerSecond).join('\n'));
+    console.log(limitLines(section, limit.bytesPerSecond).join('\n'));
   }
-  console.log('\nmemory, read from a region of 512 MiB, best round:');
-  for (const { how, lanes, bytesPerSecond } of memory) {
-    console.log(
-      `  ${String(lanes).padStart(2)} ${lanes === 1 ? 'lane ' : 'lanes'}  ${gigabytes(bytesPerSecond).padStart(10)}  ${how}`,
-    );
+  console.log('\nmemory, read from a region of 512 MiB, best round before and after the profile:');
+  for (const [i, { how, lanes, bytesPerSecond }] of memory[0].entries()) {
+    const count = `${String(lanes).padStart(2)} ${lanes === 1 ? 'lane ' : 'lanes'}`;
+    const [before, after] = [bytesPerSecond, memory[1][i].bytesPerSecond].map(speed => gigabytes(speed).padStart(11));
+    console.log(`  ${count} ${before} ${after}  ${how}`);
   }
+  if (limit.drifted) console.log('  memory changed its speed in the meantime: the limit above is a guess');
   const asleep = barrier.parkedUs === null ? '' : `, ${barrier.parkedUs.toFixed(1)} us when the lanes sleep`;
   const empty = threads === 1 ? 'a job without work, no other lane' : 'a job without work: lanes spinning';
   console.log(`${empty} ${barrier.spinningUs.toFixed(2)} us${asleep}`);

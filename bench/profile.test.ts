@@ -37,11 +37,15 @@ test('garbage in a lane, or much in the engine, is a complaint', () => {
     expect.stringContaining('lane 2 allocates 16.0 bytes'),
     expect.stringContaining('the engine allocates 10001 bytes'),
   ]);
+  expect(complaints({ pass: 0, sampler: 0, lanes: [Number.NaN] })).toHaveLength(1);
 });
 
 test('a lane that was still being compiled counts by its last runs', () => {
   expect(steadyBytes([900, 40, 0, 0])).toBe(0);
   expect(steadyBytes([900, 16, 16, 16, 0, 16, 16, 16])).toBe(16);
+  // a collection ran in these
+  expect(steadyBytes([16, 16, -400, 16, 16, -400, 16, -400])).toBe(16);
+  expect(steadyBytes([16, -400, -400])).toBeNaN();
 });
 
 test('memory is read by one lane and by all', async () => {

@@ -28,7 +28,8 @@ export interface Profile {
   readonly kernels: EngineInfo['kernels'];
   readonly sections: readonly Section[];
   readonly barrier: BarrierCost;
-  readonly memory: readonly MemorySpeed[];
+  /** Before and after everything else. */
+  readonly memory: readonly (readonly MemorySpeed[])[];
   readonly allocations: Allocations;
 }
 
@@ -71,7 +72,11 @@ export function takePrefill(args: readonly string[]): { prefill: number; rest: s
 /** What must not be: garbage in a lane, or much of it in the engine. */
 export function complaints({ pass, sampler, lanes }: Allocations): string[] {
   const found = lanes.flatMap((bytes, i) =>
-    bytes === 0 ? [] : [`lane ${i + 1} allocates ${bytes.toFixed(1)} bytes per token; it must allocate none`],
+    bytes === 0
+      ? []
+      : [
+          `lane ${i + 1} allocates ${Number.isNaN(bytes) ? 'very many' : bytes.toFixed(1)} bytes per token; it must allocate none`,
+        ],
   );
   if (pass + sampler > MAX_ENGINE_BYTES)
     found.push(`the engine allocates ${pass + sampler} bytes per token; at most ${MAX_ENGINE_BYTES} are allowed`);
@@ -91,14 +96,15 @@ async function measure(settings: Settings, prefill: number): Promise<Profile> {
   try {
     const subject = new Subject(runtime, phases, settings.tokens);
     const { runs } = settings;
+    const memory = [await measureMemory(threads, settings.kernels)];
     const decodeMs = [subject.plainDecode(runs)];
     const allocations = await subject.allocations(opened.lanes);
     decodeMs.push(subject.plainDecode(runs));
     const prefillMs = prefill > 0 ? [subject.plainPrefill(prefill, runs), subject.plainPrefill(prefill, runs)] : [];
     const barrier = measureBarrier(runtime.compute.lanes);
-    const memory = await measureMemory(threads, settings.kernels);
     const sections: Section[] = [subject.decode(runs, decodeMs)];
     if (prefill > 0) sections.push(subject.prefill(prefill, runs, prefillMs));
+    memory.push(await measureMemory(threads, settings.kernels));
     return { ...head, sections, barrier, memory, allocations };
   } finally {
     await runtime.close();
