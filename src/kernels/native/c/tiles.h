@@ -8,8 +8,8 @@
 // Activation rows that one pass takes, and how many parts of the 16 weight rows it takes at once.
 #define MAX_ROWS (SUM_REGISTERS / 2)
 #define PARTS_FOR(rows) ((rows) * PARTS <= SUM_REGISTERS / 2 ? PARTS : 1)
-// From memory, the processor's own prefetching stops at pages; measured in bench/results/log.md.
-enum { PREFETCH_BYTES = 4352 };
+// The first pass over a panel asks for what comes this much later: the processor's own prefetching stops at pages.
+enum { PREFETCH_BYTES = 16384 };
 
 // Where the activations of one row of a pass are.
 typedef struct {
@@ -56,13 +56,13 @@ INLINE void dotGroup(const int layout, const int rows, const int parts, const ui
 
 // `parts` parts of a panel, from part `first` on, times `rows` activation rows. `lanes`: weight rows to write.
 INLINE void panelParts(const int layout, const int rows, const int parts, const int first, const uint8_t *panel,
-                       int64_t groups, const TileRow *row, int64_t lanes) {
+                       int64_t groups, const TileRow *row, int64_t lanes, bool fromMemory) {
   Floats total[MAX_ROWS][PARTS];
   UNROLL for (int r = 0; r < rows; r++)
     UNROLL for (int k = 0; k < parts; k++) total[r][k] = (Floats){0};
   for (int64_t g = 0; g < groups; g++) {
     const uint8_t *tile = panel + g * tileBytes(layout);
-    if (rows == 1)
+    if (fromMemory)
       for (int at = 0; at < tileBytes(layout); at += 64) __builtin_prefetch(tile + PREFETCH_BYTES + at);
     Ints sum[MAX_ROWS][PARTS];
     dotGroup(layout, rows, parts, tile + first * WIDTH, g, row, sum);
@@ -83,14 +83,14 @@ INLINE void panelParts(const int layout, const int rows, const int parts, const 
 }
 
 INLINE void panelRows(const int layout, const int rows, const uint8_t *panel, int64_t groups, const TileRow *row,
-                      int64_t lanes) {
+                      int64_t lanes, bool fromMemory) {
   UNROLL for (int first = 0; first < PARTS; first += PARTS_FOR(rows))
-    panelParts(layout, rows, PARTS_FOR(rows), first, panel, groups, row, lanes);
+    panelParts(layout, rows, PARTS_FOR(rows), first, panel, groups, row, lanes, fromMemory && first == 0);
 }
 
 #define PANEL_CASE(count) \
   case count: \
-    if (count <= MAX_ROWS) panelRows(layout, count <= MAX_ROWS ? count : 1, panel, groups, row, lanes); \
+    if (count <= MAX_ROWS) panelRows(layout, count <= MAX_ROWS ? count : 1, panel, groups, row, lanes, pass == 0); \
     break;
 
 // A panel times all rows, in passes of nearly equal size.
