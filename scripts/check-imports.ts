@@ -130,10 +130,10 @@ function isTest(file: string): boolean {
   return /^test\/|\.test\.ts$|\/test-support\.ts$/.test(file);
 }
 
+/** Without the packages that a folder, such as bench/peer, installed for itself. */
 function typescriptFiles(root: string, top: string): string[] {
   if (!existsSync(path.join(root, top))) return [];
   return readdirSync(path.join(root, top), { recursive: true, encoding: 'utf8' })
-    // bench/peer may have packages of its own
     .filter(name => name.endsWith('.ts') && !name.endsWith('.d.ts') && !name.split(path.sep).includes('node_modules'))
     .map(name => path.posix.join(top, name))
     .sort();
