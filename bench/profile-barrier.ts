@@ -1,8 +1,8 @@
 /** What it costs to give all lanes a job without work and to meet at its end. */
 
 import { PARKED } from '../src/compute/control.ts';
-import { Op } from '../src/compute/execute.ts';
 import type { Lanes } from '../src/compute/lanes.ts';
+import { Op } from '../src/kernels/commands.ts';
 import { median } from './bracket.ts';
 
 const SPINNING_JOBS = 20_000;

@@ -6,8 +6,8 @@
 import { Worker } from 'node:worker_threads';
 import { MIB } from '../src/common/units.ts';
 import { WASM_PAGE } from '../src/compute/arenas.ts';
-import { Op } from '../src/compute/execute.ts';
 import { Lanes } from '../src/compute/lanes.ts';
+import { Op } from '../src/kernels/commands.ts';
 import type { KernelChoice } from '../src/kernels/kernels.ts';
 import { selectKernels } from '../src/kernels/select.ts';
 import { groupsOf, LAYOUT_ID, layoutBytes, type TileLayout } from '../src/quant/layouts.ts';

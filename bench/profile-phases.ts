@@ -5,11 +5,11 @@
  */
 
 import { ARENA, ARGS, CHUNKS, ITEMS, OP, PARKED } from '../src/compute/control.ts';
-import { Op } from '../src/compute/execute.ts';
 import type { ModelFiles } from '../src/engine/model-files.ts';
 import type { Runtime } from '../src/engine/runtime.ts';
 import type { Sampler } from '../src/engine/sampler.ts';
 import type { Session } from '../src/engine/session.ts';
+import { Op, type RunCommand } from '../src/kernels/commands.ts';
 import type { Kernels } from '../src/kernels/kernels.ts';
 import type { BuildContext, Family } from '../src/models/family.ts';
 import { GROUP, LAYOUT_ID, type Layout, layoutBytes } from '../src/quant/layouts.ts';
@@ -20,8 +20,8 @@ import {
   PART_PHASES,
   PHASE_NAMES,
   type Phase,
-  phaseOfKernel,
   phaseOfMatrix,
+  phaseOfOperation,
 } from './profile-clock.ts';
 
 /** Which phase the weights at an address belong to, as a position in PHASE_NAMES. */
@@ -89,6 +89,13 @@ export function meanCounts(all: readonly Counts[]): Counts {
 
 const LAYOUTS = Object.fromEntries(Object.entries(LAYOUT_ID).map(([name, id]) => [id, name])) as Record<number, Layout>;
 
+/** By op code: a position in PHASE_NAMES, null for matrix products. */
+const PHASE_OF_OP: (number | null)[] = [];
+for (const [name, op] of Object.entries(Op)) {
+  const phase = phaseOfOperation(name);
+  PHASE_OF_OP[op] = phase === null ? null : AT[phase];
+}
+
 function replace<T extends object, K extends keyof T>(object: T, key: K, make: (original: T[K]) => T[K]): void {
   object[key] = make(object[key]);
 }
@@ -137,7 +144,8 @@ export class Probe {
       }
     });
     for (let arena = 0; arena < lanes.kernels.length; arena++) {
-      lanes.kernels[arena] = this.#timedKernels(lanes.kernels[arena], arena);
+      lanes.kernels[arena] = this.#timedKernels(lanes.kernels[arena]);
+      lanes.runners[arena] = this.#timedRunner(lanes.runners[arena], arena);
     }
   }
 
@@ -161,23 +169,35 @@ export class Probe {
     });
   }
 
-  /** The engine's own share of the work; other lanes are not timed, they work at the same time. */
-  #timedKernels(kernels: Kernels, arena: number): Kernels {
+  /** Chunks of commands that the engine runs itself; the other lanes are not timed, they work at the same time. */
+  #timedRunner(run: RunCommand, arena: number): RunCommand {
     const clock = this.#clock;
     const phases = this.#phases;
+    const { unsigned } = this.#runtime.compute.lanes.control;
+    return (op, at, lane, from, to) => {
+      const inside = this.#inHead ? AT.head : (PHASE_OF_OP[op] ?? phases.get(arena, unsigned[at + 1]));
+      const outside = clock.enterKernel(inside);
+      try {
+        run(op, at, lane, from, to);
+      } finally {
+        clock.leaveKernel(outside);
+      }
+    };
+  }
+
+  /** What the engine calls without a job. */
+  #timedKernels(kernels: Kernels): Kernels {
+    const clock = this.#clock;
     const timed: Record<string, unknown> = { ...kernels };
     for (const name of methodsOf(kernels)) {
       const call = (kernels as unknown as Record<string, (...args: number[]) => number>)[name].bind(kernels);
-      const phase = phaseOfKernel(name);
-      const fixed = phase === null ? null : AT[phase];
-      const inHead = phase === 'finite' ? AT.finite : AT.head;
+      const inside = AT[phaseOfOperation(name) ?? 'otherMatrices'];
       timed[name] = (...args: number[]) => {
-        const inside = this.#inHead ? inHead : (fixed ?? phases.get(arena, args[1]));
-        const outside = clock.enterKernel(inside);
+        const outside = clock.switchTo(inside);
         try {
           return call(...args);
         } finally {
-          clock.leaveKernel(outside);
+          clock.switchTo(outside);
         }
       };
     }

@@ -4,10 +4,10 @@
  */
 
 import { InternalError } from '../common/errors.ts';
+import { Op, type OpCode } from '../kernels/commands.ts';
 import type { SelectedKernels } from '../kernels/select.ts';
 import { groupsOf } from '../quant/layouts.ts';
 import type { Arenas, Tensor } from './arenas.ts';
-import { Op, type OpCode } from './execute.ts';
 import { Lanes } from './lanes.ts';
 import type { Matrix } from './matrix.ts';
 

@@ -51,6 +51,9 @@ export function commandBase(index: number): number {
   return HEADER_WORDS + index * COMMAND_WORDS;
 }
 
+/** A default made anew at every call would be garbage. */
+const ignore = (): void => {};
+
 /**
  * Waits until words[index] differs from `value`: spins, then parks. Returns the new value. `onSlow` is called about once a
  * second while nothing changes, and may throw.
@@ -60,7 +63,7 @@ export function waitWhile(
   index: number,
   value: number,
   parkedIndex: number,
-  onSlow: () => void = () => {},
+  onSlow: () => void = ignore,
 ): number {
   for (let i = 0; i < SPINS; i++) {
     const now = Atomics.load(words, index);

@@ -1,11 +1,10 @@
 /** Claiming and running the chunks of the current job. */
 
-import type { Kernels } from '../kernels/kernels.ts';
-import { ARENA, CHUNKS, COMMANDS, type Control, commandBase, GRAIN, ITEMS, NEXT_CHUNK, OP } from './control.ts';
-import { execute } from './execute.ts';
+import type { RunCommand } from '../kernels/commands.ts';
+import { ARENA, ARGS, CHUNKS, COMMANDS, type Control, commandBase, GRAIN, ITEMS, NEXT_CHUNK, OP } from './control.ts';
 
-/** Takes chunks of the current job until none is left. `kernels` holds one instance per arena. */
-export function workOnJob(control: Control, kernels: readonly Kernels[], lane: number): void {
+/** Takes chunks of the current job until none is left. `runners` holds one per arena. */
+export function workOnJob(control: Control, runners: readonly RunCommand[], lane: number): void {
   const words = control.words;
   const commands = words[COMMANDS];
   let command = 0;
@@ -20,6 +19,6 @@ export function workOnJob(control: Control, kernels: readonly Kernels[], lane: n
     const base = commandBase(command);
     const from = (chunk - firstChunk) * words[base + GRAIN];
     const to = Math.min(from + words[base + GRAIN], words[base + ITEMS]);
-    execute(kernels[words[base + ARENA]], control, base, words[base + OP], lane, from, to);
+    runners[words[base + ARENA]](words[base + OP], base + ARGS, lane, from, to);
   }
 }

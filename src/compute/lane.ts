@@ -3,7 +3,7 @@
 import { parentPort, workerData } from 'node:worker_threads';
 import { osThreadId } from '../common/os-thread.ts';
 import type { KernelName } from '../kernels/kernels.ts';
-import { kernelsFor } from '../kernels/select.ts';
+import { kernelsFor, runnerFor } from '../kernels/select.ts';
 import { ARRIVED, FAILED, GENERATION, PARKED, STOP, viewControl, waitWhile } from './control.ts';
 import { workOnJob } from './job.ts';
 
@@ -24,7 +24,7 @@ export interface LaneReady {
 const data = workerData as LaneData;
 const control = viewControl(data.control);
 const factory = kernelsFor(data.kernels, data.module);
-const kernels = data.memories.map(memory => factory(memory));
+const runners = data.memories.map(memory => runnerFor(factory(memory), memory, control));
 
 let seen = Atomics.load(control.words, GENERATION);
 parentPort?.postMessage({ thread: osThreadId() } satisfies LaneReady);
@@ -33,7 +33,7 @@ while (Atomics.load(control.words, STOP) === 0) {
   seen = waitWhile(control.words, GENERATION, seen, PARKED);
   if (Atomics.load(control.words, STOP) !== 0) break;
   try {
-    workOnJob(control, kernels, data.lane);
+    workOnJob(control, runners, data.lane);
   } catch (error) {
     console.error(error);
     Atomics.store(control.words, FAILED, data.lane);

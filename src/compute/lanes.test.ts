@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
+import type { OpCode } from '../kernels/commands.ts';
 import { RandomValues } from '../kernels/random-values.ts';
 import type { Tensor } from './arenas.ts';
 import type { Compute } from './compute.ts';
-import type { OpCode } from './execute.ts';
 import { withCompute } from './test-support.ts';
 
 const ROWS = 300;

@@ -4,8 +4,9 @@ import { Worker } from 'node:worker_threads';
 import { InternalError } from '../common/errors.ts';
 import { threadLives } from '../common/os-thread.ts';
 import { workerUrl } from '../common/worker-url.ts';
+import type { OpCode, RunCommand } from '../kernels/commands.ts';
 import type { Kernels } from '../kernels/kernels.ts';
-import type { SelectedKernels } from '../kernels/select.ts';
+import { runnerFor, type SelectedKernels } from '../kernels/select.ts';
 import {
   ARENA,
   ARGS,
@@ -28,7 +29,7 @@ import {
   viewControl,
   waitWhile,
 } from './control.ts';
-import { execute, type OpCode } from './execute.ts';
+
 import { workOnJob } from './job.ts';
 import type { LaneData, LaneReady } from './lane.ts';
 
@@ -42,8 +43,10 @@ const LANE_LIMITS = { maxOldGenerationSizeMb: 32, maxYoungGenerationSizeMb: 2, c
 export class Lanes {
   /** How many lanes there are, the engine's own included. */
   readonly count: number;
-  /** One kernel instance per arena, for the engine's own share. */
+  /** One kernel instance per arena, for what the engine does alone. */
   readonly kernels: Kernels[] = [];
+  /** One per arena, for the engine's own share of jobs. */
+  readonly runners: RunCommand[] = [];
   /** Views of the control block, for arguments that are not addresses. */
   readonly control: Control;
   readonly #buffer = createControl();
@@ -59,7 +62,11 @@ export class Lanes {
   }
 
   async start(memories: WebAssembly.Memory[], selected: SelectedKernels): Promise<void> {
-    for (const memory of memories) this.kernels.push(selected.factory(memory));
+    for (const memory of memories) {
+      const kernels = selected.factory(memory);
+      this.kernels.push(kernels);
+      this.runners.push(runnerFor(kernels, memory, this.control));
+    }
     const ready: Promise<void>[] = [];
     for (let lane = 1; lane < this.count; lane++) {
       const { name: kernels, module } = selected;
@@ -131,7 +138,7 @@ export class Lanes {
     Atomics.add(words, GENERATION, 1);
     if (Atomics.load(words, PARKED) > 0) Atomics.notify(words, GENERATION);
     try {
-      workOnJob(this.control, this.kernels, 0);
+      workOnJob(this.control, this.runners, 0);
     } finally {
       // the others still read the commands and write the results
       this.#meet();
@@ -142,7 +149,7 @@ export class Lanes {
     const { words } = this.control;
     for (let i = 0; i < this.#commands; i++) {
       const base = commandBase(i);
-      execute(this.kernels[words[base + ARENA]], this.control, base, words[base + OP], 0, 0, words[base + ITEMS]);
+      this.runners[words[base + ARENA]](words[base + OP], base + ARGS, 0, 0, words[base + ITEMS]);
     }
   }
 

@@ -1,8 +1,15 @@
 /** Chooses an implementation that runs here and agrees with the reference. */
 
 import { KernelError } from '../common/errors.ts';
-import type { KernelChoice, KernelFactory, KernelName, NativeName } from './kernels.ts';
-import { createNativeKernels, loadNative, missingVariants, type NativeAddon } from './native/native.ts';
+import { type CommandWords, commandRunner, type RunCommand } from './commands.ts';
+import type { KernelChoice, KernelFactory, KernelName, Kernels, NativeName } from './kernels.ts';
+import {
+  createNativeKernels,
+  createNativeRunner,
+  loadNative,
+  missingVariants,
+  type NativeAddon,
+} from './native/native.ts';
 import { createReferenceKernels } from './reference/reference.ts';
 import { SELF_TEST_PAGES, selfTest } from './self-test.ts';
 import { compileWasm, createWasmKernels, type WasmVariant } from './wasm/wasm.ts';
@@ -87,6 +94,12 @@ export function kernelsFor(name: KernelName, module: WebAssembly.Module | null, 
   if (isNative(name)) return createNativeKernels(load(), name);
   if (!module) throw new KernelError('KERNEL_UNAVAILABLE', `${name} needs its compiled module`);
   return createWasmKernels(module, variantOf(name));
+}
+
+/** What runs commands for kernels bound to a memory. */
+export function runnerFor(kernels: Kernels, memory: WebAssembly.Memory, words: CommandWords): RunCommand {
+  if (!kernels.name.startsWith('native-')) return commandRunner(kernels, words);
+  return createNativeRunner(loadNative(), kernels.name as NativeName, memory, words);
 }
 
 /** Throws what loading the addon throws, when the choice needs it. Plain C is slower than WebAssembly: only when asked for. */

@@ -5,6 +5,7 @@ import { createRequire } from 'node:module';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { KernelError } from '../../common/errors.ts';
+import type { CommandWords, RunCommand } from '../commands.ts';
 import type { KernelFactory, Kernels, NativeName } from '../kernels.ts';
 
 /** What the addon exports. */
@@ -14,10 +15,11 @@ export interface NativeAddon {
   /** Variants that this processor can run, fastest first, without the prefix "native-". */
   readonly variants: readonly string[];
   create(variant: string, arena: Uint8Array): Omit<Kernels, 'name'>;
+  createRunner(variant: string, arena: Uint8Array, words: Uint8Array): RunCommand;
 }
 
 /** INTERFACE of c/addon.c. */
-const INTERFACE = 1;
+const INTERFACE = 2;
 /** A package made by `npm run prebuild`, for machines without a compiler. */
 const PREBUILT = `colibri-moe-native-${process.platform}-${process.arch}`;
 const HERE = fileURLToPath(import.meta.url);
@@ -87,6 +89,17 @@ export function nativeVariants(): NativeName[] {
   } catch {
     return [];
   }
+}
+
+/** Runs commands whose arguments lie in `words` (all of a shared buffer), without a number crossing that would be boxed. */
+export function createNativeRunner(
+  addon: NativeAddon,
+  name: NativeName,
+  memory: WebAssembly.Memory,
+  words: CommandWords,
+): RunCommand {
+  const bytes = (buffer: ArrayBufferLike) => new Uint8Array(buffer);
+  return addon.createRunner(name.slice('native-'.length), bytes(memory.buffer), bytes(words.unsigned.buffer));
 }
 
 /** Kernels of one variant; the addon checks every address against the arena. */

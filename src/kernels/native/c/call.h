@@ -1,5 +1,5 @@
-// Arguments of one call from JavaScript: numbers, turned into pointers after a check against the arena's size. The contents
-// of index tables are checked, too: a wrong number in them must end in an error and not in foreign memory.
+// Arguments of one call: numbers, turned into pointers after a check against the arena's size. The contents of index tables
+// are checked, too: a wrong number in them must end in an error and not in foreign memory.
 #ifndef COLI_CALL_H
 #define COLI_CALL_H
 
@@ -24,6 +24,7 @@ typedef struct {
   int64_t at[MAX_ARGUMENTS];
   // The one argument that is no integer.
   float real;
+  bool answer;
   bool failed;
 } Call;
 
@@ -36,29 +37,6 @@ static void fail(Call *call, const char *what) {
   char message[160];
   snprintf(message, sizeof message, "%s: %s", call->op, what);
   napi_throw_range_error(call->env, "KERNEL_BOUNDS", message);
-}
-
-enum { ALL_INTEGERS = -1 };
-
-// `realAt`: position of the argument that may be any float, or ALL_INTEGERS.
-static bool beginCall(napi_env env, napi_callback_info info, const char *op, size_t count, int realAt, Call *call) {
-  napi_value values[MAX_ARGUMENTS];
-  size_t given = MAX_ARGUMENTS;
-  void *data;
-  call->env = env;
-  call->op = op;
-  call->failed = false;
-  napi_get_cb_info(env, info, &given, values, NULL, &data);
-  call->arena = data;
-  if (given != count) fail(call, "wrong number of arguments");
-  for (size_t i = 0; i < count && !call->failed; i++) {
-    double value;
-    if (napi_get_value_double(env, values[i], &value) != napi_ok) fail(call, "an argument is not a number");
-    else if ((int)i == realAt) call->real = (float)value;
-    else if (value >= -MAX_VALUE && value <= MAX_VALUE && (double)(int64_t)value == value) call->at[i] = (int64_t)value;
-    else fail(call, "an argument is not an offset or a count");
-  }
-  return !call->failed;
 }
 
 // An argument that counts something.

@@ -28,23 +28,23 @@ extern const KernelTable kernels_scalar;
 #if defined(__x86_64__)
 
 // The compiler's tests include whether the operating system saves the registers.
-static bool hasAvx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("avx"); }
+static inline bool hasAvx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("avx"); }
 
-static bool hasAvxVnni(void) {
+static inline bool hasAvxVnni(void) {
   // Leaf 7, subleaf 1, EAX bit 4: not every supported compiler knows it by name.
   uint32_t a = 7, b, c = 1, d;
   __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
   return hasAvx2() && (a >> 4 & 1);
 }
 
-static bool hasAvx512Vnni(void) {
+static inline bool hasAvx512Vnni(void) {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
 
 #elif defined(__aarch64__)
 
-static bool hasDotProduct(void) {
+static inline bool hasDotProduct(void) {
 #if defined(__APPLE__)
   return true;
 #elif defined(__linux__)

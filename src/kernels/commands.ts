@@ -1,7 +1,6 @@
-/** Runs one chunk of one command: the table from op codes to kernels, shared by the engine and the lanes. */
+/** Commands: kernel calls as an op code and arguments in shared words, so that any thread can run a part of one. */
 
-import type { Kernels } from '../kernels/kernels.ts';
-import { ARGS, type Control } from './control.ts';
+import type { Kernels } from './kernels.ts';
 
 export const Op = {
   quantise: 1,
@@ -25,19 +24,32 @@ export const Op = {
 
 export type OpCode = (typeof Op)[keyof typeof Op];
 
-/** [from, to) counts the command's items; `lane` selects lane-owned scratch. */
-export function execute(
+/** Shared 32-bit words that hold the arguments of commands: as addresses and counts, and as float32. */
+export interface CommandWords {
+  readonly unsigned: Uint32Array;
+  readonly floats: Float32Array;
+}
+
+/**
+ * Runs one chunk of a command. `at`: index of its first argument; `lane` selects lane-owned scratch; [from, to) counts the
+ * command's items.
+ */
+export type RunCommand = (op: number, at: number, lane: number, from: number, to: number) => void;
+
+/** Runs commands with the methods of any kernels. Native kernels read the words themselves: see native/c/commands.h. */
+export function commandRunner(kernels: Kernels, words: CommandWords): RunCommand {
+  return (op, at, lane, from, to) => execute(kernels, words, op, at, lane, from, to);
+}
+
+function execute(
   k: Kernels,
-  control: Control,
-  base: number,
+  { unsigned: a, floats: f }: CommandWords,
   op: number,
+  p: number,
   lane: number,
   from: number,
   to: number,
 ): void {
-  const a = control.unsigned;
-  const f = control.floats;
-  const p = base + ARGS;
   switch (op) {
     case Op.quantise:
       k.quantise(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], from, to);
