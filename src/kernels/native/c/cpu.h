@@ -28,7 +28,14 @@ extern const KernelTable kernels_scalar;
 #if defined(__x86_64__)
 
 // The compiler's tests include whether the operating system saves the registers.
-static inline bool hasAvx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("avx"); }
+static inline bool hasF16c(void) {
+  // Leaf 1, ECX bit 29. Every processor with AVX2 has it, but a virtual machine may hide it.
+  uint32_t a = 1, b, c = 0, d;
+  __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+  return c >> 29 & 1;
+}
+
+static inline bool hasAvx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("avx") && hasF16c(); }
 
 static inline bool hasAvxVnni(void) {
   // Leaf 7, subleaf 1, EAX bit 4: not every supported compiler knows it by name.
@@ -39,7 +46,7 @@ static inline bool hasAvxVnni(void) {
 
 static inline bool hasAvx512Vnni(void) {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") && hasF16c();
 }
 
 #elif defined(__aarch64__)
