@@ -1,10 +1,10 @@
-/** Where the time of a token goes: phases, which kernel belongs to which, and a clock that is always in exactly one. */
+/** Where the time of a token goes: phases, which operation belongs to which, and a clock that is always in exactly one. */
 
 /** In the order of the report. */
 export const PHASES = {
   embedding: 'embedding',
   norms: 'norms, rope, residual sums',
-  quantise: 'quantise activations',
+  quantise: 'quantise (not with norm, swiglu)',
   qkv: 'attention: q, k, v',
   core: 'attention: scores, values',
   keyValues: 'attention: write keys, values',
@@ -20,7 +20,7 @@ export const PHASES = {
   finite: 'checks that values are finite',
   sampler: 'sampler',
   otherMatrices: 'other matrices',
-  otherKernels: 'other kernels',
+  unknown: 'other operations',
   syncStart: 'sync: start of a job, wake-ups',
   syncClaim: 'sync: between chunks',
   syncWait: 'sync: waiting for lanes',
@@ -35,16 +35,17 @@ export const PHASE_NAMES = Object.keys(PHASES) as Phase[];
 /** Phases as the clock knows them: positions in PHASE_NAMES. */
 export const AT = Object.fromEntries(PHASE_NAMES.map((phase, i) => [phase, i])) as Readonly<Record<Phase, number>>;
 
-/** Kernels that serve one phase wherever they are called; matrix kernels belong to the phase of their weights. */
-const BY_KERNEL: Readonly<Record<string, Phase>> = {
+/** Operations that serve one phase wherever they are used; matrix products belong to the phase of their weights. */
+const BY_OPERATION: Readonly<Record<string, Phase>> = {
   quantise: 'quantise',
   rmsNorm: 'norms',
+  rmsNormQuantise: 'norms',
   rope: 'norms',
   add: 'norms',
-  scale: 'norms',
   clamp: 'norms',
   attention: 'core',
   swiglu: 'swiglu',
+  swigluQuantise: 'swiglu',
   softmax: 'router',
   topK: 'router',
   combine: 'combine',
@@ -52,10 +53,10 @@ const BY_KERNEL: Readonly<Record<string, Phase>> = {
   allFinite: 'finite',
 };
 
-/** The phase of a kernel by its name; null: that of its weights; `otherKernels`: a kernel that this file does not know. */
-export function phaseOfKernel(kernel: string): Phase | null {
-  if (kernel.startsWith('matmul')) return null;
-  return Object.hasOwn(BY_KERNEL, kernel) ? BY_KERNEL[kernel] : 'otherKernels';
+/** The phase of a command or kernel by its name; null: that of its weights; `unknown`: this file does not know it. */
+export function phaseOfOperation(name: string): Phase | null {
+  if (name.startsWith('matmul')) return null;
+  return Object.hasOwn(BY_OPERATION, name) ? BY_OPERATION[name] : 'unknown';
 }
 
 /** The phase of a resident matrix by its role in the family's tensor table and its name. */

@@ -94,7 +94,7 @@ describe('a profile of the bundled model on two lanes', () => {
     expect(decode.steps).toBe(2 * TOKENS);
     for (const phase of ['qkv', 'core', 'output', 'router', 'gateUp', 'down', 'head', 'sampler', 'embedding'] as const)
       expect(decode.phases[phase], phase).toBeGreaterThan(0);
-    expect(decode.phases.otherKernels).toBe(0);
+    expect(decode.phases.unknown).toBe(0);
     expect(decode.phases.otherMatrices).toBe(0);
   });
 
