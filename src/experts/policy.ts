@@ -3,8 +3,9 @@
 export interface EvictionPolicy {
   /** The slot was used (or filled) now. */
   touch(slot: number): void;
-  /** Slots from the one to give up first; the store takes the first that is not in use. */
-  candidates(visit: (slot: number) => boolean): void;
+  /** The slot to give up first, then after each the next best; -1 at the end. The store takes the first not in use. */
+  first(): number;
+  after(slot: number): number;
 }
 
 /** Least recently used: a doubly linked list in typed arrays, constant time per use. */
@@ -36,9 +37,12 @@ export class LruPolicy implements EvictionPolicy {
     previous[this.#anchor] = slot;
   }
 
-  candidates(visit: (slot: number) => boolean): void {
-    for (let slot = this.#next[this.#anchor]; slot !== this.#anchor; slot = this.#next[slot]) {
-      if (visit(slot)) return;
-    }
+  first(): number {
+    return this.after(this.#anchor);
+  }
+
+  after(slot: number): number {
+    const next = this.#next[slot];
+    return next === this.#anchor ? -1 : next;
   }
 }

@@ -210,7 +210,7 @@ export class ExpertStore {
       if (this.#slotOf[record] >= 0) continue;
       // a slot of the coming layer, or one being read, is worth more than the expert it would make room for
       if (this.#source.pool.freeTickets <= RESERVED_TICKETS) return;
-      const slot = this.#takeSlot(s => this.#recordIn[s] < first || this.#recordIn[s] >= first + this.experts);
+      const slot = this.#takeSlot(first, first + this.experts);
       if (slot < 0) return;
       this.#load(record, slot, true);
       this.counters.prefetched++;
@@ -239,7 +239,7 @@ export class ExpertStore {
         this.#nextMissing++;
         continue;
       }
-      const slot = this.#source.pool.freeTickets > 0 ? this.#takeSlot(() => true) : -1;
+      const slot = this.#source.pool.freeTickets > 0 ? this.#takeSlot(0, 0) : -1;
       if (slot < 0) return;
       this.counters.misses++;
       this.#inUse[slot] = 1;
@@ -249,16 +249,16 @@ export class ExpertStore {
     }
   }
 
-  /** The policy's first choice among allowed slots that nobody uses and no read is filling; -1 when there is none. */
-  #takeSlot(allowed: (slot: number) => boolean): number {
-    let taken = -1;
-    this.#policy.candidates(slot => {
-      if (this.#inUse[slot] || !(this.#state[slot] === FREE || allowed(slot)) || !this.#withdraw(slot)) return false;
-      taken = slot;
-      return true;
-    });
-    if (taken >= 0 && this.#state[taken] !== FREE) this.#empty(taken);
-    return taken;
+  /** The policy's first choice among slots that nobody uses and no read is filling, but for records from..to-1; -1 = none. */
+  #takeSlot(from: number, to: number): number {
+    for (let slot = this.#policy.first(); slot >= 0; slot = this.#policy.after(slot)) {
+      const record = this.#recordIn[slot];
+      const kept = this.#state[slot] !== FREE && record >= from && record < to;
+      if (this.#inUse[slot] || kept || !this.#withdraw(slot)) continue;
+      if (this.#state[slot] !== FREE) this.#empty(slot);
+      return slot;
+    }
+    return -1;
   }
 
   /** Ends a read that nobody waits for, if it is queued or has ended; false while it is in flight. */
@@ -313,9 +313,9 @@ export class ExpertStore {
 
   #wait(): void {
     if (this.#layer < 0) throw new InternalError('NO_LEASE', 'the expert store waits without a lease');
-    const started = process.hrtime.bigint();
+    const started = performance.now();
     this.#source.pool.waitAny(WAIT_SLICE_MS);
-    this.counters.waitUs += Number((process.hrtime.bigint() - started) / 1000n);
+    this.counters.waitUs += Math.round((performance.now() - started) * 1000);
     if (this.#source.cancelled()) throw new Cancelled();
   }
 }
