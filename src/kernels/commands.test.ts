@@ -28,7 +28,8 @@ function arrange(): void {
   new Float32Array(memory.buffer, X, (CODES - X) / 4).set(random.floats((CODES - X) / 4, 'ordinary'));
   for (let i = 0; i < CODES - SCALES; i++) bytes[CODES + i] = i % 100;
   new Float32Array(memory.buffer, SCALES, 8).fill(0.5);
-  new Int32Array(memory.buffer, SUMS, 8).fill(7);
+  const sumOf = (group: number) => bytes.subarray(CODES + group * 64, CODES + group * 64 + 64).reduce((a, b) => a + b);
+  for (let group = 0; group < 8; group++) new Int32Array(memory.buffer, SUMS, 8)[group] = sumOf(group);
   new Int32Array(memory.buffer, POSITIONS, 4).set([2, 0, 3, 1]);
   new Int32Array(memory.buffer, TABLES, 4).fill(BLOCKS);
   new Int32Array(memory.buffer, BLOCKS, 1).set([BLOCK]);

@@ -24,7 +24,7 @@ import { compare, type Scene } from './scene.ts';
 /** Pages of memory that the self-test needs. */
 export const SELF_TEST_PAGES = 4;
 
-/** A full panel and a ragged one, two groups of which the second is ragged; n = 7 needs the kernels for 4, 2 and 1 rows. */
+/** A full panel and a ragged one, two groups of which the second is ragged. */
 const SHAPE = { rows: 17, columns: 72, n: 7, indexed: true, misalign: 2 };
 const FLOATS: readonly Layout[] = ['f32', 'bf16', 'f16'];
 const TILES: readonly Layout[] = ['q4g64', 'q4g64-f32', 'q8g64', 'q8g64-f32'];
@@ -35,7 +35,11 @@ export function selfTestScenes(): Scene[] {
   const elements = 37;
   return [
     ...(['extreme', 'special'] as const).map(k => quantiseCase(1, { rows: 3, columns: 150, kind: k })),
-    ...TILES.map(layout => tilesCase(2, { ...SHAPE, layout, kind, n: layout.startsWith('q4') ? 7 : 2 })),
+    // kernels take up to eight activation rows at once, each number with code of its own
+    ...[8, 7, 6, 5, 4, 3, 2, 1].map(n => tilesCase(2, { ...SHAPE, layout: n % 2 ? 'q4g64' : 'q8g64', kind, n })),
+    ...[8, 7, 6, 5, 4, 3, 2, 1].map(n =>
+      tilesCase(2, { ...SHAPE, layout: n % 2 ? 'q8g64-f32' : 'q4g64-f32', kind, n }),
+    ),
     // The largest sums: all activations 127, all codes 0x80.
     tilesCase(3, { ...SHAPE, layout: 'q4g64', kind: 'equal', n: 1 }),
     tilesCase(3, { ...SHAPE, layout: 'q8g64', kind: 'equal', n: 1 }),
