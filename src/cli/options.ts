@@ -101,6 +101,11 @@ const ENGINE_FLAGS: readonly FlagRow[] = [
     help: 'int8 is fast; exact is float32, slow, for comparisons',
     choices: ['exact', 'int8'],
   },
+  {
+    flags: '--prefetch <mode>',
+    help: "auto reads the next layer's likely experts while the disk is idle; the text is the same",
+    choices: ['auto', 'off'],
+  },
   { flags: '--verify', help: "check each expert's hash when it is first read" },
 ];
 
@@ -155,6 +160,7 @@ export interface EngineFlags {
   kernels?: KernelChoice;
   expertSlots?: number;
   activations?: Activations;
+  prefetch?: 'auto' | 'off';
   verify?: boolean;
 }
 
@@ -202,6 +208,7 @@ export function engineOptions(flags: EngineFlags, model: string): EngineOptions 
     kernels: flags.kernels,
     expertSlots: flags.expertSlots,
     activations: flags.activations,
+    prefetch: flags.prefetch,
     verify: flags.verify,
   };
 }

@@ -17,6 +17,8 @@ export interface EngineOptions {
   /** Context in tokens; default min(model maximum, 4096). */
   readonly context?: number;
   readonly kernels?: KernelChoice;
+  /** `auto` reads experts of the next layer early while one token is decoded, where the guesses pay; never a value changes. */
+  readonly prefetch?: 'auto' | 'off';
   /** Total over all layers; default: as many as the budget holds. */
   readonly expertSlots?: number;
   readonly activations?: Activations;

@@ -88,7 +88,8 @@ export class Runtime {
       ioNote: pool.note,
     });
     const runtime = new Runtime(files, built, pool, info);
-    built.store.open({ pool, table: files.table, slots, cancelled: () => runtime.cancelled() });
+    const lookAhead = (options.prefetch ?? 'auto') === 'auto';
+    built.store.open({ pool, table: files.table, slots, cancelled: () => runtime.cancelled(), lookAhead });
     return runtime;
   }
 

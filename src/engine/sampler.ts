@@ -1,25 +1,31 @@
 /**
  * From logits to the next token. The order is fixed:
  *
- *   1. logits must be finite; log-probabilities are taken here, before anything is changed
+ *   1. logits must be finite; log-probabilities are those of the logits as they came, whatever the next steps do
  *   2. repetition penalty, once per distinct token of prompt and answer (logit > 0: divided, else multiplied)
  *   3. presence and frequency penalties, tokens of the answer only
- *   4. logit bias
+ *   4. logit bias; the logits must still be finite
  *   5. temperature 0 or top_k 1: the largest logit, ties to the lower id, no random number drawn
- *   6. temperature: weight = e^((logit - largest) / temperature)
- *   7. top_k: the k largest, ties to the lower id
+ *   6. temperature: weight = e^((logit - largest) / temperature); tokens of weight 0 are out
+ *   7. top_k: the k largest logits, ties to the lower id
  *   8. top_p: the fewest largest whose weights reach top_p of the weights left by top_k
  *   9. min_p: those with at least min_p times the largest weight
- *  10. one random number per token picks from the weights, added in float64
+ *  10. one random number per token picks from the weights
  *
+ * Weights are added in float64: largest logit first after top_k, and for what top_p keeps; else in order of id.
  * Nothing here depends on the machine: float32 and float64 basic arithmetic, our own exponential and generator.
+ *
+ * Loops over the vocabulary are functions of typed arrays that call nothing. A method has to be compiled anew when somebody
+ * gives the object a property, and until the best compiler is done a call leaves every number it returns on the heap.
  */
 
 import { NumericError, RequestError } from '../common/errors.ts';
-import { exp32 } from '../kernels/reference/math.ts';
+import { EXP_MIN } from '../kernels/reference/math.ts';
 import { log64 } from '../kernels/scalar.ts';
 import type { EffectiveSampling, TokenLogprobs } from './api.ts';
+import { weigh } from './exponentials.ts';
 import { Random } from './random.ts';
+import { Ranking } from './ranking.ts';
 
 export interface SampledToken {
   id: number;
@@ -27,7 +33,8 @@ export interface SampledToken {
   logprobs: TokenLogprobs | undefined;
 }
 
-const f = Math.fround;
+/** A float32 that is not 0 is at least this. */
+const LEAST_WEIGHT = 2 ** -149;
 
 export class Sampler {
   readonly #sampling: EffectiveSampling;
@@ -39,19 +46,20 @@ export class Sampler {
   readonly #adjusts: boolean;
   /** Logits after penalties and bias. */
   readonly #adjusted: Float32Array;
+  /** By id. */
   readonly #weights: Float32Array;
-  /** Token ids: a heap by logit, of which #take moves the largest to the end, one by one. */
-  readonly #heap: Int32Array;
+  /** All tokens whose weight is below e^-depth weigh less, together, than 1 - top_p. */
+  readonly #depth: number;
+  readonly #ranking: Ranking;
+  /** Weights in the order of #ranking.ids. */
+  readonly #ranked: Float32Array;
   /** How often each token occurs; all zero between calls. */
   readonly #counts: Uint32Array;
-  readonly #topIds: Int32Array;
-  /** Sum of the weights of the last #weigh. */
-  #total = 0;
   readonly #result: SampledToken = { id: 0, logprobs: undefined };
 
   /**
    * `logprobs`: how many most likely tokens to report besides the chosen one; undefined = no report.
-   * All buffers are made here: three words per token of the vocabulary, four with penalties.
+   * All buffers are made here: none for greedy alone, at most seven words per token of the vocabulary.
    */
   constructor(
     sampling: EffectiveSampling,
@@ -69,11 +77,16 @@ export class Sampler {
     const penalties =
       sampling.repetitionPenalty !== 1 || sampling.presencePenalty !== 0 || sampling.frequencyPenalty !== 0;
     this.#adjusts = penalties || bias.length > 0;
-    this.#adjusted = new Float32Array(vocabSize);
-    this.#weights = new Float32Array(vocabSize);
-    this.#heap = new Int32Array(vocabSize);
-    this.#counts = new Uint32Array(penalties ? vocabSize : 0);
-    this.#topIds = new Int32Array(Math.min(logprobs ?? 0, vocabSize));
+    const { topK, topP } = sampling;
+    const draws = !isGreedy(sampling);
+    const ranks = draws && (topK > 0 || topP < 1);
+    const words = (isNeeded: boolean) => (isNeeded ? vocabSize : 0);
+    this.#adjusted = new Float32Array(words(this.#adjusts));
+    this.#counts = new Uint32Array(words(penalties));
+    this.#weights = new Float32Array(words(draws || logprobs !== undefined));
+    this.#depth = -log64((1 - topP) / vocabSize);
+    this.#ranked = new Float32Array(words(ranks));
+    this.#ranking = new Ranking(words(ranks || logprobs !== undefined), Math.max(ranks ? topK + 1 : 0, logprobs ?? 0));
   }
 
   /**
@@ -81,34 +94,23 @@ export class Sampler {
    * reused by the next call (its `logprobs` is not). Throws NON_FINITE_LOGITS.
    */
   next(logits: Float32Array, promptIds: ArrayLike<number>, generatedIds: ArrayLike<number>): SampledToken {
-    this.#checkFinite(logits);
-    const adjusted = this.#adjust(logits, promptIds, generatedIds);
-    const id = this.#choose(adjusted);
+    const best = checkedBest(logits, this.#vocabSize);
+    let id = best;
+    if (this.#adjusts) {
+      this.#adjust(logits, promptIds, generatedIds);
+      id = this.#choose(this.#adjusted, checkedBest(this.#adjusted, this.#vocabSize));
+    } else id = this.#choose(logits, best);
     this.#result.id = id;
-    this.#result.logprobs = this.#logprobs === undefined ? undefined : this.#report(logits, id);
+    this.#result.logprobs = this.#logprobs === undefined ? undefined : this.#report(logits, best, id);
     return this.#result;
   }
 
-  #checkFinite(logits: Float32Array): void {
-    for (let id = 0; id < this.#vocabSize; id++) {
-      const value = logits[id];
-      if (value - value === 0) continue;
-      throw new NumericError('NON_FINITE_LOGITS', `the logit of token ${id} is ${value}`, {
-        hint: 'the weights or the computation are damaged; run coli eval oracle or convert the model again',
-        details: { token: id, value: String(value) },
-      });
-    }
-  }
-
-  /** Penalties and bias into #adjusted; the logits themselves when there are none. */
-  #adjust(logits: Float32Array, promptIds: ArrayLike<number>, generatedIds: ArrayLike<number>): Float32Array {
-    if (!this.#adjusts) return logits;
+  /** Penalties and bias, into #adjusted. */
+  #adjust(logits: Float32Array, promptIds: ArrayLike<number>, generatedIds: ArrayLike<number>): void {
     const adjusted = this.#adjusted;
     adjusted.set(logits.length === this.#vocabSize ? logits : logits.subarray(0, this.#vocabSize));
     if (this.#counts.length > 0) this.#penalise(adjusted, promptIds, generatedIds);
     for (let i = 0; i < this.#biasIds.length; i++) adjusted[this.#biasIds[i]] += this.#biasValues[i];
-    this.#checkFinite(adjusted);
-    return adjusted;
   }
 
   #penalise(adjusted: Float32Array, promptIds: ArrayLike<number>, generatedIds: ArrayLike<number>): void {
@@ -139,128 +141,131 @@ export class Sampler {
     }
   }
 
-  #choose(logits: Float32Array): number {
-    const { temperature, topP, topK, minP } = this.#sampling;
-    const best = argmax(logits, this.#vocabSize);
-    if (temperature === 0 || topK === 1) return best;
-
-    const candidates = this.#weigh(logits, logits[best], temperature);
-    const limited = topK > 0 && topK < candidates;
-    if (!limited && topP === 1) return this.#draw(minP, 0, candidates, 1);
-
-    // The heap's top goes to the end of the array: taken tokens are at the back, largest last.
-    this.#heapify(logits, candidates);
-    let remaining = candidates;
-    let total = this.#total;
-    if (limited) {
-      total = 0;
-      while (remaining > candidates - topK) total += this.#weights[this.#take(logits, remaining--)];
+  /** Steps 5 to 10; `best` has the largest logit. */
+  #choose(logits: Float32Array, best: number): number {
+    const { temperature, topK, topP } = this.#sampling;
+    if (isGreedy(this.#sampling)) return best;
+    const largest = logits[best];
+    if (topK > 0 && topK < this.#vocabSize) {
+      const next = this.#ranking.nth(logits, topK + 1);
+      if (Math.fround((next - largest) / temperature) >= EXP_MIN) return this.#fromTopK(logits, largest, next);
+      // else top_k leaves out nothing but weights of 0
     }
-    if (topP === 1) return this.#draw(minP, candidates - 1, candidates - remaining, -1);
-
-    let kept = 0;
-    let reached = 0;
-    while (kept < candidates && reached < topP * total) {
-      if (!limited) this.#take(logits, remaining--);
-      reached += this.#weights[this.#heap[candidates - 1 - kept++]];
-    }
-    return this.#draw(minP, candidates - 1, kept, -1);
+    const total = weigh(logits, this.#vocabSize, largest, temperature, this.#weights);
+    return topP < 1 ? this.#fromTopP(logits, largest, total) : this.#draw(this.#weights, this.#vocabSize);
   }
 
-  /** Weights of all tokens; those above zero become candidates in #heap, in order of id. Returns how many. */
-  #weigh(logits: Float32Array, largest: number, temperature: number): number {
-    let candidates = 0;
-    let total = 0;
-    for (let id = 0; id < this.#vocabSize; id++) {
-      const weight = exp32(f((logits[id] - largest) / temperature));
-      this.#weights[id] = weight;
-      if (weight === 0) continue;
-      this.#heap[candidates++] = id;
-      total += weight;
-    }
-    this.#total = total;
-    return candidates;
+  /** `next`: the largest logit that top_k leaves out. */
+  #fromTopK(logits: Float32Array, largest: number, next: number): number {
+    const { temperature, topK, topP } = this.#sampling;
+    const ranked = this.#ranked;
+    const { ids } = this.#ranking;
+    this.#ranking.above(logits, next);
+    pickOut(logits, ids, topK, ranked);
+    const total = weigh(ranked, topK, largest, temperature, ranked);
+    const kept = topP < 1 ? fewestReaching(ranked, topK, topP * total) : topK;
+    return ids[this.#draw(ranked, kept)];
   }
 
-  /** Draws from `count` candidates of #heap, from index `first` on in steps of `step`, by their weights. */
-  #draw(minP: number, first: number, count: number, step: 1 | -1): number {
-    let total = 0;
-    for (let i = 0, at = first; i < count; i++, at += step) {
-      const weight = this.#weights[this.#heap[at]];
-      if (weight >= minP) total += weight; // the largest weight is e^0 = 1
+  /** `total`: the sum of all weights, at least 1. Tokens below #depth are what top_p leaves out, or part of it. */
+  #fromTopP(logits: Float32Array, largest: number, total: number): number {
+    const { temperature, topP } = this.#sampling;
+    let count = this.#rank(logits, largest - temperature * this.#depth);
+    let kept = fewestReaching(this.#ranked, count, topP * total);
+    if (kept > count) {
+      // top_p leaves out less than the rounding of the sums
+      count = this.#rank(logits, Number.NEGATIVE_INFINITY);
+      kept = Math.min(count, fewestReaching(this.#ranked, count, topP * total));
     }
-    const target = this.#random.nextFloat64() * total;
-    let reached = 0;
-    let last = this.#heap[first];
-    for (let i = 0, at = first; i < count; i++, at += step) {
-      const id = this.#heap[at];
-      const weight = this.#weights[id];
-      if (weight < minP) continue;
-      reached += weight;
-      last = id;
-      if (reached > target) break;
-    }
-    return last;
+    return this.#ranking.ids[this.#draw(this.#ranked, kept)];
   }
 
-  #heapify(logits: Float32Array, size: number): void {
-    for (let at = (size >> 1) - 1; at >= 0; at--) this.#siftDown(logits, at, size);
+  /** Weights of all logits of at least `floor`, ranked; returns how many. */
+  #rank(logits: Float32Array, floor: number): number {
+    const count = this.#ranking.above(logits, floor);
+    pickOut(this.#weights, this.#ranking.ids, count, this.#ranked);
+    return count;
   }
 
-  /** Moves the largest of the heap's `size` ids to index size - 1 and returns it. */
-  #take(logits: Float32Array, size: number): number {
-    const id = this.#heap[0];
-    this.#heap[0] = this.#heap[size - 1];
-    this.#heap[size - 1] = id;
-    this.#siftDown(logits, 0, size - 1);
-    return id;
-  }
-
-  #siftDown(logits: Float32Array, start: number, size: number): void {
-    const heap = this.#heap;
-    const id = heap[start];
-    let at = start;
-    for (;;) {
-      let child = 2 * at + 1;
-      if (child >= size) break;
-      if (child + 1 < size && before(logits, heap[child + 1], heap[child])) child++;
-      if (!before(logits, heap[child], id)) break;
-      heap[at] = heap[child];
-      at = child;
-    }
-    heap[at] = id;
+  /** Draws a position by the first `count` weights, leaving out those below min_p. */
+  #draw(weights: Float32Array, count: number): number {
+    return draw(weights, count, Math.max(this.#sampling.minP, LEAST_WEIGHT), this.#random.nextFloat64());
   }
 
   /** Log-probabilities of the untouched logits: the most likely tokens, and always the chosen one. */
-  #report(logits: Float32Array, chosen: number): TokenLogprobs {
-    const top = this.#topIds;
-    let filled = 0;
-    for (let id = 0; id < this.#vocabSize && top.length > 0; id++) {
-      if (filled === top.length && !before(logits, id, top[filled - 1])) continue;
-      let at = filled < top.length ? filled++ : filled - 1;
-      for (; at > 0 && before(logits, id, top[at - 1]); at--) top[at] = top[at - 1];
-      top[at] = id;
-    }
-    const largest = logits[argmax(logits, this.#vocabSize)];
-    let sum = 0;
-    for (let id = 0; id < this.#vocabSize; id++) sum += exp32(f(logits[id] - largest));
-    const logSum = log64(sum);
+  #report(logits: Float32Array, best: number, chosen: number): TokenLogprobs {
+    const count = Math.min(this.#logprobs!, this.#vocabSize);
+    if (count > 0) this.#ranking.above(logits, this.#ranking.nth(logits, count));
+    const top = Array.from(this.#ranking.ids.subarray(0, count));
+    const largest = logits[best];
+    const logSum = log64(weigh(logits, this.#vocabSize, largest, 1, this.#weights));
     const entry = (id: number) => ({ id, logprob: logits[id] - largest - logSum });
-    const table = Array.from(top.subarray(0, filled), entry);
+    const table = top.map(entry);
     if (!top.includes(chosen)) table.push(entry(chosen));
     return { ...entry(chosen), top: table };
   }
 }
 
-/** Larger logits come first, then lower ids. */
-function before(logits: Float32Array, a: number, b: number): boolean {
-  return logits[a] > logits[b] || (logits[a] === logits[b] && a < b);
+function isGreedy({ temperature, topK }: EffectiveSampling): boolean {
+  return temperature === 0 || topK === 1;
 }
 
-function argmax(logits: Float32Array, size: number): number {
+/** The id of the largest logit, the lowest of equals. Throws when a logit is not finite. */
+function checkedBest(logits: Float32Array, size: number): number {
+  const best = finiteBest(logits, size);
+  if (best >= 0) return best;
+  const id = logits.findIndex(value => !Number.isFinite(value));
+  throw new NumericError('NON_FINITE_LOGITS', `the logit of token ${id} is ${logits[id]}`, {
+    hint: 'the weights or the computation are damaged; run coli eval oracle or convert the model again',
+    details: { token: id, value: String(logits[id]) },
+  });
+}
+
+/** As checkedBest, but -1 when a logit is not finite. */
+function finiteBest(logits: Float32Array, size: number): number {
   let best = 0;
-  for (let id = 1; id < size; id++) if (logits[id] > logits[best]) best = id;
+  let largest = logits[0];
+  for (let id = 0; id < size; id++) {
+    const logit = logits[id];
+    if (logit - logit !== 0) return -1;
+    if (logit > largest) {
+      largest = logit;
+      best = id;
+    }
+  }
   return best;
+}
+
+/** into[i] = values[ids[i]] for i < count */
+function pickOut(values: Float32Array, ids: Int32Array, count: number, into: Float32Array): void {
+  for (let i = 0; i < count; i++) into[i] = values[ids[i]];
+}
+
+/** How many of the first weights it takes to reach `target`; count + 1 when all `count` of them do not. */
+function fewestReaching(weights: Float32Array, count: number, target: number): number {
+  let reached = 0;
+  for (let i = 0; i < count; i++) {
+    reached += weights[i];
+    if (reached >= target) return i + 1;
+  }
+  return count + 1;
+}
+
+/** The position at which the weights of at least `least`, first to last, exceed `random` times their sum. */
+function draw(weights: Float32Array, count: number, least: number, random: number): number {
+  let total = 0;
+  for (let i = 0; i < count; i++) if (weights[i] >= least) total += weights[i];
+  const target = random * total;
+  let reached = 0;
+  let last = 0;
+  for (let i = 0; i < count; i++) {
+    const weight = weights[i];
+    if (weight < least) continue;
+    reached += weight;
+    last = i;
+    if (reached > target) break;
+  }
+  return last;
 }
 
 function checkBiasId(key: string, vocabSize: number): number {

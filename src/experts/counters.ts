@@ -6,7 +6,7 @@ export interface ExpertCounters {
   misses: number;
   /** Bytes read for demands and for reads ahead. */
   bytesRead: number;
-  /** Reads ahead started, and those given up or evicted unused. */
+  /** Reads ahead that were not called off before they began, and those of them that nobody used. */
   prefetched: number;
   wasted: number;
   serviceUs: number;

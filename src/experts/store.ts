@@ -12,6 +12,7 @@ import type { StoredRecord } from '../quant/stored.ts';
 import type { ReadPool } from '../storage/read-pool.ts';
 import type { RecordTable } from '../storage/record-table.ts';
 import { zeroCounters } from './counters.ts';
+import { LookAheadBudget } from './look-ahead-budget.ts';
 import { type EvictionPolicy, LruPolicy } from './policy.ts';
 
 /** A blocked wait looks at the cancellation flag this often. */
@@ -41,6 +42,8 @@ export interface ExpertSource {
   readonly slots: readonly Place[];
   /** True when the request should stop; looked at while waiting. */
   readonly cancelled: () => boolean;
+  /** Guess the next layer's experts while one token is decoded. */
+  readonly lookAhead: boolean;
 }
 
 /** Thrown out of a wait when the request was cancelled; never shown to a user. */
@@ -64,6 +67,9 @@ export class ExpertStore {
   #state!: Uint8Array;
   #inUse!: Uint8Array;
   #ahead!: Uint8Array;
+  /** Slots that were marked as read ahead and may still be. */
+  #aheadSlots!: Int32Array;
+  #aheadCount = 0;
   #ticket!: Int32Array;
   // the lease
   readonly #wanted: Int32Array;
@@ -72,6 +78,12 @@ export class ExpertStore {
   #nextMissing = 0;
   #outstanding = 0;
   #layer = -1;
+  // what the look-ahead knows of time
+  readonly #budget = new LookAheadBudget();
+  #lookAhead = false;
+  #lastArrivalMs = 0;
+  #missesOfLease = 0;
+  #waitUsBefore = 0;
 
   constructor(layout: ExpertRecords) {
     this.experts = layout.experts;
@@ -107,6 +119,9 @@ export class ExpertStore {
     this.#state = new Uint8Array(slots);
     this.#inUse = new Uint8Array(slots);
     this.#ahead = new Uint8Array(slots);
+    this.#aheadSlots = new Int32Array(slots);
+    // with a slot for every expert nothing is read twice
+    this.#lookAhead = source.lookAhead && slots < this.experts * this.#firstRecord.filter(first => first >= 0).length;
     this.#ticket = new Int32Array(slots).fill(-1);
   }
 
@@ -128,6 +143,10 @@ export class ExpertStore {
     this.#wantedCount = count;
     this.#nextMissing = 0;
     this.#outstanding = count;
+    if (this.#lastArrivalMs > 0) this.#budget.observeGap(performance.now() - this.#lastArrivalMs);
+    this.#lastArrivalMs = 0;
+    this.#missesOfLease = 0;
+    this.#waitUsBefore = this.counters.waitUs;
     const first = this.#firstRecord[layer];
     for (let position = 0; position < count; position++) {
       const record = first + experts[position];
@@ -140,8 +159,10 @@ export class ExpertStore {
       this.#inUse[slot] = 1;
       this.#policy.touch(slot);
       if (this.#state[slot] === LOADING && this.#ahead[slot]) this.#source.pool.promote(this.#ticket[slot]);
+      if (this.#ahead[slot]) this.#budget.observeGuess(true);
       this.#ahead[slot] = 0;
     }
+    this.#expireAhead(first);
     this.#requestMissing();
   }
 
@@ -160,11 +181,17 @@ export class ExpertStore {
       }
       if (found > 0) {
         this.#outstanding -= found;
+        if (this.#outstanding === 0 && this.#missesOfLease > 0) this.#noteLastArrival();
         return found;
       }
       this.#requestMissing();
       this.#wait();
     }
+  }
+
+  #noteLastArrival(): void {
+    this.#lastArrivalMs = performance.now();
+    this.#budget.observeRead((this.counters.waitUs - this.#waitUsBefore) / 1000 / this.#missesOfLease);
   }
 
   /** Gives one position back; a missing expert may take its slot. */
@@ -206,15 +233,43 @@ export class ExpertStore {
   /** Starts low-priority reads of a layer's experts that are not in memory, into slots that nobody uses. */
   readAhead(layer: number): void {
     const first = this.#firstRecord[layer];
-    for (let record = first; record < first + this.experts; record++) {
-      if (this.#slotOf[record] >= 0) continue;
-      // a slot of the coming layer, or one being read, is worth more than the expert it would make room for
-      if (this.#source.pool.freeTickets <= RESERVED_TICKETS) return;
-      const slot = this.#takeSlot(first, first + this.experts);
-      if (slot < 0) return;
-      this.#load(record, slot, true);
-      this.counters.prefetched++;
+    for (let expert = 0; expert < this.experts; expert++) {
+      if (this.#slotOf[first + expert] < 0 && !this.prefetch(layer, expert)) return;
     }
+  }
+
+  /** How many experts of the next layer the look-ahead may ask for; asked once per layer and token. */
+  lookAheadReads(): number {
+    return this.#lookAhead ? this.#budget.reads() : 0;
+  }
+
+  /** Starts a low-priority read of one expert, unless it is in memory or no slot is to be had; true when it did. */
+  prefetch(layer: number, expert: number): boolean {
+    const first = this.#firstRecord[layer];
+    if (this.#slotOf[first + expert] >= 0 || this.#source.pool.freeTickets <= RESERVED_TICKETS) return false;
+    // a slot of the coming layer, or one being read, is worth more than the expert it would make room for
+    const slot = this.#takeSlot(first, first + this.experts);
+    if (slot < 0) return false;
+    this.#load(first + expert, slot, true);
+    this.counters.prefetched++;
+    return true;
+  }
+
+  /** The layer has come without asking for these reads ahead: those not begun are called off, the others were in vain. */
+  #expireAhead(first: number): void {
+    let kept = 0;
+    for (let i = 0; i < this.#aheadCount; i++) {
+      const slot = this.#aheadSlots[i];
+      if (!this.#ahead[slot]) continue;
+      if (this.#recordIn[slot] < first || this.#recordIn[slot] >= first + this.experts) {
+        this.#aheadSlots[kept++] = slot;
+      } else if (this.#state[slot] !== LOADING || !this.#callOff(slot)) {
+        this.counters.wasted++;
+        this.#budget.observeGuess(false);
+        this.#ahead[slot] = 0;
+      }
+    }
+    this.#aheadCount = kept;
   }
 
   /**
@@ -228,6 +283,7 @@ export class ExpertStore {
       if (this.#ahead[slot]) this.counters.wasted++;
       this.#ahead[slot] = 0;
     }
+    this.#aheadCount = 0;
   }
 
   // ---- inside -------------------------------------------------------------------------------------------------------
@@ -242,6 +298,7 @@ export class ExpertStore {
       const slot = this.#source.pool.freeTickets > 0 ? this.#takeSlot(0, 0) : -1;
       if (slot < 0) return;
       this.counters.misses++;
+      this.#missesOfLease++;
       this.#inUse[slot] = 1;
       this.#leaseSlot[position] = slot;
       this.#load(this.#wanted[position], slot, false);
@@ -264,16 +321,22 @@ export class ExpertStore {
   /** Ends a read that nobody waits for, if it is queued or has ended; false while it is in flight. */
   #withdraw(slot: number): boolean {
     if (this.#state[slot] !== LOADING) return true;
-    if (this.#source.pool.cancel(this.#ticket[slot])) {
-      this.#empty(slot);
-      return true;
-    }
+    if (this.#callOff(slot)) return true;
     try {
       this.#poll(slot);
     } catch {
       // the request that needed it has already failed, or nobody needs it any more
     }
     return this.#state[slot] !== LOADING;
+  }
+
+  /** Takes back a read that no reader has begun. */
+  #callOff(slot: number): boolean {
+    if (!this.#source.pool.cancel(this.#ticket[slot])) return false;
+    if (this.#ahead[slot]) this.counters.prefetched--;
+    this.#ahead[slot] = 0;
+    this.#empty(slot);
+    return true;
   }
 
   #empty(slot: number): void {
@@ -292,7 +355,14 @@ export class ExpertStore {
     this.#slotOf[record] = slot;
     this.#state[slot] = LOADING;
     this.#ahead[slot] = ahead ? 1 : 0;
+    if (ahead) this.#noteAhead(slot);
     this.#policy.touch(slot);
+  }
+
+  /** A slot may be in the list already, with an older read that was evicted. */
+  #noteAhead(slot: number): void {
+    for (let i = 0; i < this.#aheadCount; i++) if (this.#aheadSlots[i] === slot) return;
+    this.#aheadSlots[this.#aheadCount++] = slot;
   }
 
   /** Looks at a read in flight; a failed one frees its slot and throws. */

@@ -116,7 +116,7 @@ export interface FakeStore {
   setCancelled(value: boolean): void;
 }
 
-export function fakeStore(layers: number, experts: number, slots: number): FakeStore {
+export function fakeStore(layers: number, experts: number, slots: number, lookAhead = false): FakeStore {
   const part: StoredPart = { encoding: 'f32', layout: 'f32', rows: 1, columns: 1, fileBytes: 4, source: null };
   const one = (name: string): StoredRecord => ({
     name,
@@ -135,6 +135,7 @@ export function fakeStore(layers: number, experts: number, slots: number): FakeS
     table: { partOffset: (_record: number, index: number) => index * 100 } as unknown as RecordTable,
     slots: Array.from({ length: slots }, (_, slot) => ({ arena: slot % 2, offset: slot * SLOT_BYTES })),
     cancelled: () => cancelled,
+    lookAhead,
   });
   return {
     store,

@@ -8,6 +8,7 @@ import { NumericError } from '../common/errors.ts';
 import type { Tensor } from '../compute/arenas.ts';
 import type { Compute, Input } from '../compute/compute.ts';
 import type { ExpertStore } from '../experts/store.ts';
+import type { LookAhead } from './look-ahead.ts';
 import type { Routing } from './router.ts';
 
 /** Reading the next layer ahead starts when a batch is expected to touch at least this share of its experts. */
@@ -58,6 +59,7 @@ export class RoutedExperts {
   readonly #work: MoeWorkspace;
   readonly #layer: number;
   readonly #nextLayer: number | null;
+  readonly #lookAhead: LookAhead | null;
   // pairs sorted by expert: expert e owns #pairs[#start[e] .. #start[e+1])
   readonly #start: Int32Array;
   readonly #pairs: Int32Array;
@@ -73,6 +75,7 @@ export class RoutedExperts {
     shape: MoeShape,
     work: MoeWorkspace,
     rows: number,
+    lookAhead: LookAhead | null,
   ) {
     this.#compute = compute;
     this.#store = store;
@@ -80,6 +83,7 @@ export class RoutedExperts {
     this.#work = work;
     this.#layer = layer;
     this.#nextLayer = nextLayer;
+    this.#lookAhead = lookAhead;
     this.#start = new Int32Array(shape.experts + 2);
     this.#pairs = new Int32Array(rows * shape.topK);
     this.#distinct = new Int32Array(shape.experts);
@@ -93,6 +97,7 @@ export class RoutedExperts {
     store.begin(this.#layer, this.#distinct, distinct);
     try {
       if (this.#nextLayer !== null && this.#touchesNearlyAll(n)) store.readAhead(this.#nextLayer);
+      if (n === 1) this.#lookAhead?.run(x);
       for (let ready = store.next(); ready > 0; ready = store.next()) this.#computeReady(input, n, ready);
     } finally {
       store.end();

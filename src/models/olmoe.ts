@@ -8,6 +8,7 @@ import { Attention, type AttentionShape, AttentionWorkspace } from '../layers/at
 import type { Batch } from '../layers/batch.ts';
 import { embedTokens } from '../layers/embedding.ts';
 import { LogitsHead } from '../layers/head.ts';
+import { LookAhead, LookAheadWorkspace } from '../layers/look-ahead.ts';
 import { MoeWorkspace, RoutedExperts } from '../layers/moe.ts';
 import { ropeTable } from '../layers/rope.ts';
 import { SoftmaxRouter } from '../layers/router.ts';
@@ -183,11 +184,16 @@ function build(c: OlmoeConfig, { compute, weights, experts, maxRows, context }: 
   const x = compute.arenas.tensor(maxRows, c.hidden_size, { replicated: true });
   const attentionWork = new AttentionWorkspace(compute, attentionShape, maxRows);
   const moeWork = new MoeWorkspace(compute, moeShape, maxRows);
+  const lookAheadWork = new LookAheadWorkspace(compute, c.hidden_size, c.num_experts);
   const head = new LogitsHead(compute, c.hidden_size, c.vocab_size, maxRows);
   const rope = ropeTable(compute.arenas, c.ropeTheta, c.headDim, context);
 
   const embedding = weights.matrix(EMBEDDING);
   head.place(weights.vector(FINAL_NORM), c.tie_word_embeddings ? embedding : weights.matrix(HEAD), eps);
+  const routed = Array.from({ length: c.num_hidden_layers }, (_, layer) => {
+    const n = layerNames(layer);
+    return { layer, norm: weights.vector(n.postNorm), eps, gate: weights.matrix(n.router), topK: moeShape.topK };
+  });
   const layers = Array.from({ length: c.num_hidden_layers }, (_, layer) => {
     const n = layerNames(layer);
     const attentionWeights = {
@@ -199,12 +205,14 @@ function build(c: OlmoeConfig, { compute, weights, experts, maxRows, context }: 
       qNorm: weights.vector(n.qNorm),
       kNorm: weights.vector(n.kNorm),
     };
+    const { norm, gate } = routed[layer];
     const next = layer + 1 < c.num_hidden_layers ? layer + 1 : null;
+    const lookAhead = next === null ? null : new LookAhead(compute, experts, lookAheadWork, routed[next]);
     return {
       attention: new Attention(compute, layer, attentionShape, attentionWeights, attentionWork, rope),
-      postNorm: weights.vector(n.postNorm),
-      router: new SoftmaxRouter(compute, layer, weights.matrix(n.router), moeWork, moeShape.topK, c.norm_topk_prob),
-      experts: new RoutedExperts(compute, experts, layer, next, moeShape, moeWork, maxRows),
+      postNorm: norm,
+      router: new SoftmaxRouter(compute, layer, gate, moeWork, moeShape.topK, c.norm_topk_prob),
+      experts: new RoutedExperts(compute, experts, layer, next, moeShape, moeWork, maxRows, lookAhead),
     };
   });
 

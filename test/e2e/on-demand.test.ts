@@ -41,7 +41,7 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 const promptOf = (tokens: number, start = 5) => Array.from({ length: tokens }, (_, i) => 5 + ((start + i * 37) % 500));
 
 function open<T>(options: Omit<EngineOptions, 'model'>, use: (runtime: Runtime, session: Session) => T): Promise<T> {
-  return withRuntime({ model, context: 256, threads: 1, ...options }, use);
+  return withRuntime({ model, context: 256, threads: 1, prefetch: 'off', ...options }, use);
 }
 
 /** Feeds a prompt and returns how many distinct experts each layer of each chunk routed to. */
