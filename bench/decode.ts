@@ -21,6 +21,8 @@ interface DecodeRun {
   readonly tokensPerSecond: number;
   readonly hitRate: number;
   readonly missBytesPerToken: number;
+  /** Share of all reads that a wrong guess of the look-ahead made. */
+  readonly wastedShare: number;
   /** Seconds per token with all experts in memory. */
   readonly computeSeconds: number;
   readonly waitShare: number;
@@ -67,6 +69,7 @@ export async function run(args: string[]): Promise<void> {
       tokensPerSecond: middle(r => r.tokensPerSecond),
       hitRate: middle(r => r.hitRate),
       missBytesPerToken: middle(r => r.missBytesPerToken),
+      wastedShare: middle(r => r.wastedShare),
       diskBytesPerSecond: middle(r => r.disk),
       computeMs: middle(r => r.computeSeconds) * 1000,
       phi: middle(r => r.phi),
@@ -102,14 +105,19 @@ function decode(runtime: Runtime, session: Session, tokens: number, seed: number
     model.logits(0, 1);
   }
   const seconds = (performance.now() - begun) / 1000;
+  store.settle();
   const used = countersSince(store.counters, before);
+  // guesses that were wrong are not a part of what had to be read
+  const reads = used.misses + used.prefetched;
+  const needed = reads - used.wasted;
   return {
     tokensPerSecond: tokens / seconds,
-    hitRate: used.hits / used.requests,
-    missBytesPerToken: used.bytesRead / tokens,
+    hitRate: 1 - needed / used.requests,
+    missBytesPerToken: (used.bytesRead / tokens) * (needed / Math.max(1, reads)),
+    wastedShare: used.wasted / Math.max(1, reads),
     computeSeconds: replay(session, model, ids),
     waitShare: used.waitUs / 1e6 / seconds,
-    depth: Math.min(info.readers, used.misses / tokens / info.layers),
+    depth: Math.min(info.readers, reads / tokens / info.layers),
   };
 }
 
@@ -153,7 +161,8 @@ function print(report: {
   }
   console.log(
     `median: ${m.tokensPerSecond.toFixed(2)} tok/s, hits ${(m.hitRate * 100).toFixed(1)} %, ` +
-      `${formatBytes(m.missBytesPerToken)} read per token, arithmetic ${m.computeMs.toFixed(1)} ms per token`,
+      `${formatBytes(m.missBytesPerToken)} needed from disk per token (${(m.wastedShare * 100).toFixed(1)} % of the reads were ` +
+      `wrong guesses), arithmetic ${m.computeMs.toFixed(1)} ms per token`,
   );
   console.log(
     `phi ${m.phi.toFixed(2)} of the best overlap, ${m.phiSerial.toFixed(2)} of the serial limit, ` +
