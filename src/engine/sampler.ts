@@ -33,9 +33,6 @@ export interface SampledToken {
   logprobs: TokenLogprobs | undefined;
 }
 
-/** A float32 that is not 0 is at least this. */
-const LEAST_WEIGHT = 2 ** -149;
-
 export class Sampler {
   readonly #sampling: EffectiveSampling;
   readonly #vocabSize: number;
@@ -189,7 +186,7 @@ export class Sampler {
 
   /** Draws a position by the first `count` weights, leaving out those below min_p. */
   #draw(weights: Float32Array, count: number): number {
-    return draw(weights, count, Math.max(this.#sampling.minP, LEAST_WEIGHT), this.#random.nextFloat64());
+    return draw(weights, count, this.#sampling.minP, this.#random.nextFloat64());
   }
 
   /** Log-probabilities of the untouched logits: the most likely tokens, and always the chosen one. */
@@ -251,21 +248,23 @@ function fewestReaching(weights: Float32Array, count: number, target: number): n
   return count + 1;
 }
 
-/** The position at which the weights of at least `least`, first to last, exceed `random` times their sum. */
+/**
+ * The position at which the weights of at least `least`, added first to last, exceed `random` times their sum. Some do,
+ * for random < 1 keeps the product below the sum.
+ */
 function draw(weights: Float32Array, count: number, least: number, random: number): number {
   let total = 0;
   for (let i = 0; i < count; i++) if (weights[i] >= least) total += weights[i];
   const target = random * total;
   let reached = 0;
-  let last = 0;
-  for (let i = 0; i < count; i++) {
+  let position = 0;
+  for (let i = 0; i < count && reached <= target; i++) {
     const weight = weights[i];
     if (weight < least) continue;
     reached += weight;
-    last = i;
-    if (reached > target) break;
+    position = i;
   }
-  return last;
+  return position;
 }
 
 function checkBiasId(key: string, vocabSize: number): number {
