@@ -33,6 +33,9 @@ export interface SampledToken {
   logprobs: TokenLogprobs | undefined;
 }
 
+/** The most negative float32. */
+const LOWEST = -3.4028234663852886e38;
+
 export class Sampler {
   readonly #sampling: EffectiveSampling;
   readonly #vocabSize: number;
@@ -224,13 +227,12 @@ function finiteBest(logits: Float32Array, size: number): number {
   let largest = logits[0];
   for (let id = 0; id < size; id++) {
     const logit = logits[id];
-    if (logit - logit !== 0) return -1;
     if (logit > largest) {
       largest = logit;
       best = id;
-    }
+    } else if (!(logit >= LOWEST)) return -1;
   }
-  return best;
+  return largest === Number.POSITIVE_INFINITY ? -1 : best;
 }
 
 /** into[i] = values[ids[i]] for i < count */
