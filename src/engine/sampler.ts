@@ -15,8 +15,8 @@
  * Weights are added in float64: largest logit first after top_k, and for what top_p keeps; else in order of id.
  * Nothing here depends on the machine: float32 and float64 basic arithmetic, our own exponential and generator.
  *
- * Loops over the vocabulary are functions of typed arrays that call nothing. A method has to be compiled anew when somebody
- * gives the object a property, and until the best compiler is done a call leaves every number it returns on the heap.
+ * Loops over the vocabulary are functions of typed arrays and call none that returns a fraction. A method has to be compiled
+ * anew when somebody gives the object a property, and until the best compiler is done each result of a call is garbage.
  */
 
 import { NumericError, RequestError } from '../common/errors.ts';
