@@ -66,7 +66,7 @@ describe('run', () => {
     expect(result.token_ids).toHaveLength(12);
     expect(result.stats).toMatchObject({ threads: 2, prefill_tokens: result.prompt_ids.length, decode_tokens: 12 });
     const { kernels, activations, ...numbers } = result.stats;
-    expect(kernels).toMatch(/^(reference|wasm-baseline|wasm-relaxed)$/);
+    expect(kernels).toMatch(/^(reference|wasm-(baseline|relaxed)|native-\w+)$/);
     expect(activations).toBe('int8');
     expect(Object.values(numbers).every(value => typeof value === 'number')).toBe(true);
   });
