@@ -36,10 +36,12 @@ if (benchmark) {
   } catch (error) {
     if (process.env.COLI_DEBUG || !(error instanceof Error)) throw error;
     console.error(`${name}: ${error.message}`);
+    if ('hint' in error && error.hint) console.error(error.hint);
     process.exitCode = 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS') ? 2 : 1;
   }
 } else {
-  console.error(name ? `there is no benchmark "${name}"` : 'usage: npm run bench -- NAME [arguments]');
+  const asked = name === undefined || name === '--help' || name === 'help';
+  console.error(asked ? 'usage: npm run bench -- NAME [options], or NAME --help' : `there is no benchmark "${name}"`);
   for (const [known, { about }] of Object.entries(BENCHMARKS)) console.error(`  ${known.padEnd(8)} ${about}`);
   process.exitCode = 2;
 }

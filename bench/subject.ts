@@ -52,8 +52,7 @@ export function readSettings(args: string[], defaults: { tokens: number; share: 
       throw new UsageError('BAD_OPTION', `--${name} ${text} is not a positive number`, { hint: HELP });
     return Number(text);
   };
-  return {
-    model: values.model ?? syntheticModel(),
+  const checked = {
     share: number(values.share, 'share') ?? defaults.share,
     tokens: number(values.tokens, 'tokens') ?? defaults.tokens,
     runs: number(values.runs, 'runs') ?? 3,
@@ -62,6 +61,8 @@ export function readSettings(args: string[], defaults: { tokens: number; share: 
     kernels: (values.kernels ?? 'auto') as KernelChoice,
     json: values.json ?? false,
   };
+  // last, because it may have to be written first
+  return { ...checked, model: values.model ?? syntheticModel() };
 }
 
 /** Engine options of a run: a ceiling that never decides, and slots for the share of the experts asked for. */

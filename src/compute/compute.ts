@@ -41,6 +41,14 @@ export interface HeadShape {
   readonly scale: number;
 }
 
+// What things cost is counted in multiply-adds of a 4-bit matrix, of which a lane does about 70 in a nanosecond.
+/** An element that a float operation reads and writes. */
+const ELEMENT_COST = 16;
+/** A multiply-add with float weights, or between float activations. */
+const FLOAT_COST = 4;
+/** An element whose exponential is taken. */
+const EXPONENTIAL_COST = 64;
+
 interface CopyBack {
   from: number;
   to: Tensor;
@@ -99,7 +107,7 @@ export class Compute {
     input.version++;
     if (this.exact) return;
     const { x, codes, scales, sums, columns } = input;
-    const p = this.#command(Op.quantise, 0, n, columns);
+    const p = this.#command(Op.quantise, 0, n, columns * ELEMENT_COST);
     this.#args(p, x.at[0], columns, codes.at[0], scales.at[0], sums.at[0]);
     this.run();
   }
@@ -108,7 +116,7 @@ export class Compute {
   rmsNormInto(x: Tensor, weight: Tensor, eps: number, input: Input, n: number): void {
     input.version++;
     const { columns } = input;
-    const p = this.#command(this.exact ? Op.rmsNorm : Op.rmsNormQuantise, 0, n, columns * 2);
+    const p = this.#command(this.exact ? Op.rmsNorm : Op.rmsNormQuantise, 0, n, columns * 2 * ELEMENT_COST);
     this.#args(p, x.at[0], weight.at[0], input.x.at[0], columns);
     this.lanes.control.floats[p + 4] = eps;
     this.#args(p + 5, input.codes.at[0], input.scales.at[0], input.sums.at[0]);
@@ -117,13 +125,13 @@ export class Compute {
 
   /** Rows of x, in place; columns = the whole row. */
   rmsNorm(x: Tensor, weight: Tensor, eps: number, n: number): void {
-    const p = this.#command(Op.rmsNorm, 0, n, x.columns);
+    const p = this.#command(Op.rmsNorm, 0, n, x.columns * ELEMENT_COST);
     this.#args(p, x.at[0], weight.at[0], x.at[0], x.columns);
     this.lanes.control.floats[p + 4] = eps;
   }
 
   clamp(x: Tensor, limit: number, n: number): void {
-    const p = this.#command(Op.clamp, 0, n * x.columns, 1);
+    const p = this.#command(Op.clamp, 0, n * x.columns, ELEMENT_COST);
     this.#args(p, x.at[0]);
     this.lanes.control.floats[p + 1] = limit;
   }
@@ -137,26 +145,26 @@ export class Compute {
     positions: Tensor,
     n: number,
   ): void {
-    const p = this.#command(Op.rope, 0, n, x.columns);
+    const p = this.#command(Op.rope, 0, n, x.columns * ELEMENT_COST);
     this.#args(p, x.at[0], heads, headDim, rotaryDim, table.at[0], positions.at[0]);
   }
 
   add(x: Tensor, y: Tensor, n: number): void {
-    this.#args(this.#command(Op.add, 0, n * x.columns, 1), x.at[0], y.at[0]);
+    this.#args(this.#command(Op.add, 0, n * x.columns, ELEMENT_COST), x.at[0], y.at[0]);
   }
 
   softmax(x: Tensor, n: number): void {
-    this.#args(this.#command(Op.softmax, 0, n, x.columns * 8), x.at[0], x.at[0], x.columns);
+    this.#args(this.#command(Op.softmax, 0, n, x.columns * EXPONENTIAL_COST), x.at[0], x.at[0], x.columns);
   }
 
   topK(x: Tensor, k: number, ids: Tensor, weights: Tensor, normalise: boolean, n: number): void {
-    const p = this.#command(Op.topK, 0, n, x.columns * k);
+    const p = this.#command(Op.topK, 0, n, x.columns * k * ELEMENT_COST);
     this.#args(p, x.at[0], x.columns, k, ids.at[0], weights.at[0], normalise ? 1 : 0);
   }
 
   /** x[r] += sum over slots, in slot order, of weights[r, s] * parts[r*k + s]. */
   combine(x: Tensor, parts: Tensor, weights: Tensor, k: number, n: number): void {
-    const p = this.#command(Op.combine, 0, n, x.columns * k);
+    const p = this.#command(Op.combine, 0, n, x.columns * k * ELEMENT_COST);
     this.#args(p, x.at[0], parts.at[0], weights.at[0], k, x.columns);
   }
 
@@ -166,7 +174,7 @@ export class Compute {
     const n = history.rows;
     const { heads, kvHeads, headDim, scale } = shape;
     if (arena !== 0) this.#copyRows(q, arena, n);
-    const p = this.#command(Op.attention, arena, n * heads, history.keys * headDim * 2);
+    const p = this.#command(Op.attention, arena, n * heads, history.keys * headDim * 2 * FLOAT_COST);
     this.#args(p, q.at[arena], out.at[arena], heads, kvHeads, headDim);
     this.lanes.control.floats[p + 5] = scale;
     const tables = history.cache.rowTables(layer).at[arena];
@@ -223,7 +231,7 @@ export class Compute {
       );
       return;
     }
-    const p = this.#command(w.tiled ? Op.matmulExact : Op.matmulFloat, arena, rows, columns * n * 2);
+    const p = this.#command(w.tiled ? Op.matmulExact : Op.matmulFloat, arena, rows, columns * n * FLOAT_COST);
     this.#args(
       p,
       w.layoutId,
@@ -245,10 +253,10 @@ export class Compute {
   swigluInto(input: Input, up: Tensor, arena: number, n: number): void {
     const { columns } = input;
     if (this.exact) {
-      this.#args(this.#command(Op.swiglu, arena, n * columns, 8), input.x.at[arena], up.at[arena]);
+      this.#args(this.#command(Op.swiglu, arena, n * columns, EXPONENTIAL_COST), input.x.at[arena], up.at[arena]);
       return;
     }
-    const p = this.#command(Op.swigluQuantise, arena, n, columns * 10);
+    const p = this.#command(Op.swigluQuantise, arena, n, columns * (EXPONENTIAL_COST + ELEMENT_COST));
     this.#args(
       p,
       input.x.at[arena],

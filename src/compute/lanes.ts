@@ -33,8 +33,11 @@ import {
 import { workOnJob } from './job.ts';
 import type { LaneData, LaneReady } from './lane.ts';
 
-/** Multiply-adds of a chunk worth handing out: about 5 µs, well above what meeting at the end of a job costs. */
-const MIN_CHUNK_COST = 262144;
+/**
+ * Multiply-adds of a chunk worth handing out: about 15 µs. Less is not worth the meeting at the end of a job, which costs much
+ * more when another program holds a processor; and every chunk begins with weights that nobody has prefetched.
+ */
+const MIN_CHUNK_COST = 1048576;
 /** More chunks than lanes, so that a lane that is late does not hold up the others. */
 const CHUNKS_PER_LANE = 4;
 /** Heap of a lane: kernels and control views only. */
@@ -47,6 +50,8 @@ export class Lanes {
   readonly kernels: Kernels[] = [];
   /** One per arena, for the engine's own share of jobs. */
   readonly runners: RunCommand[] = [];
+  /** Tests lower it, so that models of a few kilobytes use all lanes. */
+  minChunkCost = MIN_CHUNK_COST;
   /** Views of the control block, for arguments that are not addresses. */
   readonly control: Control;
   readonly #buffer = createControl();
@@ -104,7 +109,7 @@ export class Lanes {
     if (this.#commands === MAX_COMMANDS) throw new InternalError('JOB_TOO_LARGE', `more than ${MAX_COMMANDS} commands`);
     const { words } = this.control;
     const base = commandBase(this.#commands++);
-    const byCost = Math.ceil(MIN_CHUNK_COST / Math.max(1, cost));
+    const byCost = Math.ceil(this.minChunkCost / Math.max(1, cost));
     const byLanes = Math.ceil(items / (this.count * CHUNKS_PER_LANE));
     const grain = this.count === 1 ? Math.max(1, items) : Math.max(1, byCost, byLanes);
     const chunks = Math.max(1, Math.ceil(items / grain));

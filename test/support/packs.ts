@@ -15,6 +15,9 @@ export function packDirectory(name: string): string {
 /** Roomy for packs and for the bundled model. */
 export const TEST_RAM_BYTES = 1_000_000_000;
 
+/** A chunk this small makes every lane work, even on models of a few kilobytes. */
+const CHUNK_COST = 1000;
+
 /** Opens a runtime, runs `use` on it, closes it. */
 export async function withRuntime<T>(
   options: EngineOptions,
@@ -22,6 +25,7 @@ export async function withRuntime<T>(
   hooks: RuntimeHooks = {},
 ): Promise<T> {
   const runtime = await Runtime.open({ ram: TEST_RAM_BYTES, ...options }, () => {}, hooks);
+  runtime.compute.lanes.minChunkCost = CHUNK_COST;
   try {
     return await use(runtime, new Session(runtime));
   } finally {

@@ -52,7 +52,7 @@ describe('without an addon', () => {
     expect(failure()).toMatchObject({
       code: 'KERNELS_NOT_BUILT',
       message: 'native kernels are not built: the build has not run',
-      hint: 'install a C compiler (gcc or clang), then npm run prepare',
+      hint: 'npm run prepare',
     });
   });
 

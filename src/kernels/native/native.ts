@@ -51,8 +51,9 @@ export function loadNative(places: NativePlaces = PLACES): NativeAddon {
   const built = path.join(places.build, 'colibri.node');
   const from = existsSync(built) ? built : prebuilt(require, places);
   if (from === null) {
-    const why = buildNote(places) ?? 'the build has not run';
-    throw new KernelError('KERNELS_NOT_BUILT', `native kernels are not built: ${why}`, { hint: BUILD_HINT });
+    const why = buildNote(places);
+    const text = `native kernels are not built: ${why ?? 'the build has not run'}`;
+    throw new KernelError('KERNELS_NOT_BUILT', text, { hint: why ? BUILD_HINT : REBUILD });
   }
   const hint = from === built ? `delete that file, then ${REBUILD}` : BUILD_HINT;
   let addon: NativeAddon;
