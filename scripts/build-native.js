@@ -53,11 +53,17 @@ const TIMEOUT_MS = 300_000;
 /** Runs a compiler; rejects with what it said when it fails. */
 function run([command, ...first], args) {
   return new Promise((resolve, reject) => {
-    const child = spawn(command, [...first, ...args], { stdio: ['ignore', 'pipe', 'pipe'], timeout: TIMEOUT_MS });
+    const child = spawn(command, [...first, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
+    // not spawn's own: after a command that does not exist, Node 20 keeps that one running
+    const timer = setTimeout(() => child.kill(), TIMEOUT_MS);
     let said = '';
     for (const stream of [child.stdout, child.stderr]) stream.on('data', text => (said += text));
-    child.on('error', reject);
+    child.on('error', error => {
+      clearTimeout(timer);
+      reject(error);
+    });
     child.on('close', (status, signal) => {
+      clearTimeout(timer);
       if (status === 0) return resolve();
       const lines = said.trim().split('\n').slice(0, 3).join(' | ');
       reject(new Error(`${command} ended with ${signal ?? `status ${status}`}: ${lines}`));

@@ -38,6 +38,13 @@ describe('a guessed expert', () => {
     store.settle();
   });
 
+  test('of the layer that is being served is refused', () => {
+    const { store, lease } = fakeStore(2, EXPERTS, 6);
+    lease(1, [0], () => expect(store.prefetch(1, 3)).toBe(false));
+    expect(store.prefetch(1, 3)).toBe(true);
+    store.settle();
+  });
+
   test('that its layer does not want is called off, or wasted once it was begun, and then an ordinary expert', () => {
     const { store, pool, lease } = fakeStore(3, EXPERTS, 8);
     lease(0, [0], () => {

@@ -246,7 +246,9 @@ export class ExpertStore {
   /** Starts a low-priority read of one expert, unless it is in memory or no slot is to be had; true when it did. */
   prefetch(layer: number, expert: number): boolean {
     const first = this.#firstRecord[layer];
-    if (this.#slotOf[first + expert] >= 0 || this.#source.pool.freeTickets <= RESERVED_TICKETS) return false;
+    // what is being asked for now is no guess
+    if (layer === this.#layer || this.#slotOf[first + expert] >= 0) return false;
+    if (this.#source.pool.freeTickets <= RESERVED_TICKETS) return false;
     // a slot of the coming layer, or one being read, is worth more than the expert it would make room for
     const slot = this.#takeSlot(first, first + this.experts);
     if (slot < 0) return false;
