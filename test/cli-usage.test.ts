@@ -34,7 +34,7 @@ describe('a wrong command line is exit code 2 and one line with the cause and a 
     ['an unknown flag', ['run', '--modle', 'x', 'hi'], "unknown option '--modle'; did you mean --model?"],
     ['a value that is no number', ['run', '--top-k', 'many', 'hi'], '--top-k must be a whole number'],
     ['a negative temperature', ['run', '--temperature', '-1', 'hi'], '--temperature must be a number from 0'],
-    ['unknown kernels', ['run', '--kernels', 'fast', 'hi'], 'Allowed choices are auto, reference'],
+    ['unknown kernels', ['run', '--kernels', 'fast', 'hi'], 'Allowed choices are auto, native'],
     ['no prompt', ['run'], 'the prompt is empty'],
     ['--raw with --system', ['run', '--raw', '--system', 'x', 'hi'], 'cannot have a --system message'],
     ['no text for ppl', ['eval', 'ppl'], "required option '--text <file>' not specified"],

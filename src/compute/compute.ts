@@ -184,7 +184,8 @@ export class Compute {
 
   /** y rows = w x rows. Output columns beyond w.rows are left alone. */
   linear(w: Matrix, input: Input, y: Tensor, n: number): void {
-    for (const piece of w.pieces) {
+    for (let i = 0; i < w.pieces.length; i++) {
+      const piece = w.pieces[i];
       this.stage(input, piece.arena, w, n);
       const to = y.at[piece.arena] + piece.firstRow * 4;
       this.matmul(w, piece.arena, piece.offset, piece.rows, input, 0, 0, to, y.columns, 0, n);

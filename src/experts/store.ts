@@ -385,9 +385,10 @@ export class ExpertStore {
 
   #wait(): void {
     if (this.#layer < 0) throw new InternalError('NO_LEASE', 'the expert store waits without a lease');
-    const started = performance.now();
-    this.#source.pool.waitAny(WAIT_SLICE_MS);
-    this.counters.waitUs += Math.round((performance.now() - started) * 1000);
+    const { pool } = this.#source;
+    const before = pool.waitedUs;
+    pool.waitAny(WAIT_SLICE_MS);
+    this.counters.waitUs += pool.waitedUs - before;
     if (this.#source.cancelled()) throw new Cancelled();
   }
 }

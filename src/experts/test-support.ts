@@ -27,6 +27,7 @@ export class FakePool {
   /** Records whose reads fail. */
   readonly broken = new Set<number>();
   freeTickets = 1024;
+  waitedUs = 0;
   waits = 0;
   /** Which of the unfinished tickets ends next. */
   pick: (tickets: readonly number[]) => number = tickets => tickets[0];
@@ -70,6 +71,7 @@ export class FakePool {
 
   waitAny(): boolean {
     this.waits++;
+    this.waitedUs += 1000;
     const tickets = this.unfinished;
     if (tickets.length === 0) throw new Error('waiting although nothing is being read');
     this.complete(this.pick(tickets));

@@ -68,6 +68,10 @@ export class ReadPool {
   #stalledMs = 0;
   #uncheckedMs = 0;
   #outstanding = 0;
+  /** Readers that have not ended. */
+  #aliveReaders = 0;
+  /** Microseconds spent in waitAny so far. */
+  waitedUs = 0;
   #closed: Promise<void> | null = null;
 
   private constructor(options: ReadPoolOptions) {
@@ -103,7 +107,7 @@ export class ReadPool {
         details: { record, arena, destination, end, arenaBytes: this.#arenaBytes[arena] },
       });
     }
-    if (this.#closed || !this.#threads.some(reader => reader.alive)) {
+    if (this.#closed || this.#aliveReaders === 0) {
       throw new StorageError('READER_DIED', `nobody is left to read ${this.#o.table.name(record)}`, {
         hint: START_AGAIN,
       });
@@ -150,6 +154,7 @@ export class ReadPool {
       const began = performance.now();
       this.#queue.waitDone(done, Math.min(left, LIVENESS_MS, this.#stuckMs));
       const waited = performance.now() - began;
+      this.waitedUs += Math.round(waited * 1000);
       left -= waited;
       if (this.#queue.doneCount() === done) this.#checkReaders(waited);
     }
@@ -211,6 +216,7 @@ export class ReadPool {
     });
     const reader: Reader = { worker, thread: 0, alive: true };
     this.#threads.push(reader);
+    this.#aliveReaders++;
     return new Promise((resolve, reject) => {
       let cause: unknown;
       worker.once('message', (ready: ReaderReady) => {
@@ -272,8 +278,9 @@ export class ReadPool {
     const reader = this.#threads[index];
     if (!reader.alive) return;
     reader.alive = false;
+    this.#aliveReaders--;
     this.#queue.abandonReader(index, `reader ${index} ended`);
-    if (!this.#threads.some(other => other.alive)) this.#queue.abandonQueued('the last reader ended');
+    if (this.#aliveReaders === 0) this.#queue.abandonQueued('the last reader ended');
   }
 
   #error(failure: Failure, record: number): StorageError {
