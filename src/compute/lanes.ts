@@ -29,7 +29,6 @@ import {
   viewControl,
   waitWhile,
 } from './control.ts';
-
 import { workOnJob } from './job.ts';
 import type { LaneData, LaneReady } from './lane.ts';
 
