@@ -3,19 +3,10 @@
  * loop is one or two steps of its sequence over a block of numbers, so that no rounding to float32 waits for the one before.
  */
 
-import { EXP_MIN } from '../kernels/reference/math.ts';
+import { EXP_MIN, LN2_HI, LN2_LO, LOG2E, P0, P1, P2, P3, P4, P5 } from '../kernels/reference/math.ts';
 
 const f = Math.fround;
 
-const LOG2E = f(1.4426950408889634);
-const LN2_HI = f(0.693359375);
-const LN2_LO = f(-2.1219444e-4);
-const P0 = f(1.98756915e-4);
-const P1 = f(1.3981999507e-3);
-const P2 = f(8.3334519073e-3);
-const P3 = f(4.1665795894e-2);
-const P4 = f(1.6666665459e-1);
-const P5 = f(5.0000001201e-1);
 /** Adding and subtracting 1.5 * 2^52 rounds to the nearest integer, ties to even. */
 const ROUND = 6755399441055744;
 

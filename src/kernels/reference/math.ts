@@ -2,15 +2,16 @@
 
 const f = Math.fround;
 
-const LOG2E = f(1.4426950408889634);
-const LN2_HI = f(0.693359375);
-const LN2_LO = f(-2.1219444e-4);
-const P0 = f(1.98756915e-4);
-const P1 = f(1.3981999507e-3);
-const P2 = f(8.3334519073e-3);
-const P3 = f(4.1665795894e-2);
-const P4 = f(1.6666665459e-1);
-const P5 = f(5.0000001201e-1);
+// Constants of the exponential, for every form of it in TypeScript.
+export const LOG2E = f(1.4426950408889634);
+export const LN2_HI = f(0.693359375);
+export const LN2_LO = f(-2.1219444e-4);
+export const P0 = f(1.98756915e-4);
+export const P1 = f(1.3981999507e-3);
+export const P2 = f(8.3334519073e-3);
+export const P3 = f(4.1665795894e-2);
+export const P4 = f(1.6666665459e-1);
+export const P5 = f(5.0000001201e-1);
 /** Adding and subtracting 1.5 * 2^23 rounds |x| < 2^22 to the nearest integer, ties to even. */
 const ROUND = f(12582912);
 export const EXP_MAX = f(88.3762626647949);
