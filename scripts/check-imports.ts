@@ -13,12 +13,15 @@ const ORDER = (
 )
   .split(' > ')
   .map(row => row.split(', '));
-/** Allowed against the order. `tokenizer` stands beside it: text matters only from `engine` on. */
+/** Allowed against the order. `tokenizer`, `grammar` and `chat` stand beside it: text matters only from `engine` on. */
 const ALSO: Record<string, readonly string[]> = {
   tokenizer: ['common', 'formats'],
-  engine: ['tokenizer'],
-  server: ['tokenizer'],
-  cli: ['tokenizer', 'eval', 'convert'],
+  grammar: ['common', 'tokenizer'],
+  chat: ['common', 'grammar'],
+  models: ['chat'],
+  engine: ['tokenizer', 'grammar'],
+  server: ['tokenizer', 'grammar', 'chat'],
+  cli: ['tokenizer', 'eval', 'convert', 'server'],
   cluster: ['tokenizer'],
   eval: ['tokenizer'],
   convert: ['tokenizer'],
@@ -32,7 +35,14 @@ const PACKAGES: Record<string, readonly string[]> = {
   '@huggingface/jinja': ['tokenizer'],
   '@huggingface/tokenizers': ['tokenizer'],
   commander: ['cli'],
-  zod: ['formats', 'models', 'eval', 'convert'],
+  zod: ['formats', 'models', 'eval', 'convert', 'server'],
+  '@mlc-ai/web-xgrammar': ['grammar'],
+  fastify: ['server'],
+  'fastify-type-provider-zod': ['server'],
+  '@fastify/swagger': ['server'],
+  '@fastify/helmet': ['server'],
+  '@fastify/cors': ['server'],
+  'prom-client': ['server'],
 };
 
 /** Where results are computed: `Math` transcendentals differ between V8 versions and processors. */

@@ -1,9 +1,12 @@
 /** What the CLI, the evaluations and later the server see of the engine. Types only. */
 
 import type { ErrorWire } from '../common/errors.ts';
+import type { GrammarSpec } from '../grammar/api.ts';
 import type { KernelChoice, KernelName } from '../kernels/kernels.ts';
 
-export type { KernelChoice };
+export type { GrammarSpec, KernelChoice };
+/** How keys and values are kept. `bf16` takes half the memory and changes the numbers. */
+export type KvEncoding = 'f32' | 'bf16';
 /** `int8`: integer formats use int8 activations (fast). `exact`: float32 activations (slow, for comparisons). */
 export type Activations = 'int8' | 'exact';
 
@@ -28,6 +31,16 @@ export interface EngineOptions {
   readonly readers?: number;
   /** Check container hashes on the first load of every record. */
   readonly verify?: boolean;
+  /** Sessions: conversations in memory, and requests that are answered together; default 1. Each has room for `context` tokens. */
+  readonly slots?: number;
+  /** Default f32. */
+  readonly kv?: KvEncoding;
+  /** Directory in which keys and values of conversations outlive their session and the process. */
+  readonly kvDir?: string;
+  /** Most bytes that this model's files in `kvDir` may take; the oldest go first. */
+  readonly kvDirBytes?: number;
+  /** What else the process needs, a server for example: part of the plan. */
+  readonly reserveBytes?: number;
 }
 
 export interface SamplingOptions {
@@ -56,7 +69,14 @@ export interface ChatMessage {
 
 /** A conversation to be rendered by the checkpoint's template, or text / ids to be continued as they are. */
 export type Prompt =
-  | { readonly messages: readonly ChatMessage[]; readonly tools?: readonly unknown[] }
+  | {
+      readonly messages: readonly ChatMessage[];
+      readonly tools?: readonly unknown[];
+      /** Further variables of the template, such as enable_thinking. */
+      readonly variables?: Readonly<Record<string, unknown>>;
+      /** The last message is an assistant's, and the answer goes on where it ends. */
+      readonly continueFinal?: boolean;
+    }
   | { readonly text: string }
   | { readonly ids: readonly number[] };
 
@@ -67,6 +87,22 @@ export interface GenerateRequest extends SamplingOptions {
   readonly stop?: readonly string[];
   /** Go on after stop ids (their text is not shown). */
   readonly ignoreEos?: boolean;
+  readonly constraint?: ConstraintRequest;
+}
+
+export interface ConstraintRequest {
+  /** What the answer must look like. It then ends where the language ends. */
+  readonly grammar: GrammarSpec;
+  /** A control token, such as </think>: what comes up to and with it is free. Missing: the constraint holds from the start. */
+  readonly after?: string;
+}
+
+/** A request that has been checked in full; to be given to `generate` or discarded. */
+export interface PreparedRequest {
+  readonly promptIds: readonly number[];
+  readonly sampling: EffectiveSampling;
+  /** Frees what was prepared for it; for requests that are not run. */
+  discard(): void;
 }
 
 export interface TokenLogprobs {
@@ -91,11 +127,16 @@ export interface EffectiveSampling {
   maxTokens: number;
 }
 
+/** Counters of experts and reads are those of the steps in which the request took part, neighbours included. */
 export interface GenerateStats {
+  /** Tokens of the prompt that were computed, and those that were still there from earlier. */
   prefill_tokens: number;
+  cached_tokens: number;
   prefill_s: number;
   decode_tokens: number;
   decode_s: number;
+  /** Requests decoded together, mean over the tokens of this one. */
+  decode_batch: number;
   ttft_s: number;
   expert_requests: number;
   expert_hits: number;
@@ -114,7 +155,7 @@ export interface GenerateStats {
 }
 
 export type GenerateEvent =
-  | { type: 'start'; promptIds: number[]; sampling: EffectiveSampling }
+  | { type: 'start'; promptIds: number[]; sampling: EffectiveSampling; cachedTokens: number }
   | { type: 'prefill'; done: number; total: number }
   /**
    * `text` is whole UTF-8 and may be empty while bytes or a possible stop string are held back; it comes at the latest
@@ -151,6 +192,9 @@ export interface EngineInfo {
   kernels: KernelName;
   kernelNote: string | null;
   activations: Activations;
+  kv: KvEncoding;
+  /** Sessions. */
+  slots: number;
   threads: number;
   readers: number;
   directIo: boolean;
@@ -203,18 +247,54 @@ export interface EncodeOptions {
   readonly anyLength?: boolean;
 }
 
-/** The engine as its users see it. One generation runs at a time; others wait their turn. */
+/** What the tokenizer and the chat template of a model are. */
+export interface TextFacts {
+  readonly hasTemplate: boolean;
+  /** Source of the default template; null without one. */
+  readonly template: string | null;
+  /** Spellings of the added tokens. */
+  readonly addedTokens: readonly string[];
+}
+
+/** Counters since the engine was opened, and what it does now. */
+export interface EngineStatus {
+  /** Requests that have a session, and those that wait for one. */
+  readonly active: number;
+  readonly waiting: number;
+  /** Forward passes; those in which tokens were decoded, and how many tokens that were. */
+  readonly steps: number;
+  readonly decodeSteps: number;
+  readonly decodeTokens: number;
+  /** Tokens of prompts: computed, found in a session, found in `kvDir`. */
+  readonly promptTokens: number;
+  readonly cachedTokens: number;
+  readonly restoredTokens: number;
+  readonly expertRequests: number;
+  readonly expertHits: number;
+  readonly bytesRead: number;
+  readonly readWaitSeconds: number;
+}
+
+/** The engine as its users see it. Up to `slots` generations run together; others wait their turn. */
 export interface Engine {
   readonly info: EngineInfo;
+  readonly text: TextFacts;
+  readonly status: EngineStatus;
+  /** Checks everything about a request and reads its prompt; computes nothing. Throws what `generate` would. */
+  prepare(request: GenerateRequest, signal?: AbortSignal): Promise<PreparedRequest>;
   /** Streams events; ends with exactly one `end`, or throws. Aborting gives finishReason 'cancelled'. */
-  generate(request: GenerateRequest, signal?: AbortSignal): AsyncIterable<GenerateEvent>;
+  generate(request: GenerateRequest | PreparedRequest, signal?: AbortSignal): AsyncIterable<GenerateEvent>;
   score(request: ScoreRequest): Promise<ScoreResult>;
   /**
    * Ids as a prompt would have them (messages rendered and guarded, text encoded raw). Throws CONTEXT_EXCEEDED for what is
    * too long for any prompt, unless `anyLength`.
    */
   encode(prompt: Prompt, options?: EncodeOptions): Promise<number[]>;
+  /** A prompt as the text that is encoded, and its ids. */
+  render(prompt: Prompt): Promise<{ text: string; ids: number[] }>;
   decode(ids: readonly number[]): Promise<string>;
+  /** The bytes of one token; empty for an id without one. */
+  tokenBytes(id: number): Uint8Array;
   close(): Promise<void>;
 }
 

@@ -1,0 +1,92 @@
+/**
+ * What the server asks of the engine and what comes back, whichever API the client speaks: one request, one stream of events. The
+ * dialects (dialects/*.ts) translate from and to it.
+ */
+
+import type { ToolChoice, ToolDefinition } from '../chat/api.ts';
+import type { ChatMessage, SamplingOptions, TokenLogprobs } from '../engine/api.ts';
+import type { GrammarSpec } from '../grammar/api.ts';
+
+/**
+ * A conversation as chat templates expect it: content is text, null only beside tool_calls; roles system, user, assistant, tool.
+ * `reasoning_content`, `tool_calls` ({id, type, function: {name, arguments: object}}) and `tool_call_id` as templates know them.
+ */
+export type TurnMessage = ChatMessage;
+
+export interface ChatTurn {
+  readonly kind: 'chat';
+  readonly messages: readonly TurnMessage[];
+  readonly tools: readonly ToolDefinition[];
+  readonly toolChoice: ToolChoice;
+  readonly parallelToolCalls: boolean;
+  /** null = what the template does by itself. */
+  readonly thinking: boolean | null;
+  /** Passed to templates that know it. */
+  readonly reasoningEffort: string | null;
+}
+
+export interface TextTurn {
+  readonly kind: 'text';
+  readonly prompt: string | readonly number[];
+  /** The answer begins with the prompt's text. */
+  readonly echo: boolean;
+}
+
+export interface TurnRequest extends SamplingOptions {
+  readonly prompt: ChatTurn | TextTurn;
+  /** Missing: the rest of the context. */
+  readonly maxTokens?: number;
+  readonly stop?: readonly string[];
+  /** What the answer must look like; after the reasoning, if there is any. */
+  readonly format?: GrammarSpec;
+  /** Whose turn it is in the queue: requests of one client do not push aside those of others. */
+  readonly client: string;
+}
+
+export interface TurnUsage {
+  promptTokens: number;
+  /** Of the prompt's tokens, those whose keys and values were still there. */
+  cachedTokens: number;
+  completionTokens: number;
+  reasoningTokens: number;
+}
+
+export type TurnFinish = 'stop' | 'length' | 'tool_calls';
+
+/** A token of the answer with its log-probabilities; `bytes` of each, because a token need not be whole characters. */
+export interface TurnLogprobs {
+  readonly token: string;
+  readonly bytes: readonly number[];
+  readonly logprob: number;
+  readonly top: readonly { readonly token: string; readonly bytes: readonly number[]; readonly logprob: number }[];
+}
+
+/**
+ * `accepted` comes first and exactly once: everything about the request has been checked, the prompt fits, a place is free. Only
+ * what goes wrong before it may be answered with a status. `end` comes last, unless the stream throws.
+ */
+export type TurnEvent =
+  | { readonly type: 'accepted'; readonly promptTokens: number }
+  /** Tokens of the prompt that are computed. etaMs: null until it can be told. */
+  | { readonly type: 'progress'; readonly done: number; readonly total: number; readonly etaMs: number | null }
+  | { readonly type: 'reasoning'; readonly text: string; readonly logprobs?: readonly TurnLogprobs[] }
+  | { readonly type: 'text'; readonly text: string; readonly logprobs?: readonly TurnLogprobs[] }
+  /** index counts from 0; id is unique; arguments follow as text of a JSON object. */
+  | { readonly type: 'call'; readonly index: number; readonly id: string; readonly name: string }
+  | { readonly type: 'arguments'; readonly index: number; readonly text: string }
+  | {
+      readonly type: 'end';
+      readonly finish: TurnFinish;
+      /** The stop string that ended it, if one did. */
+      readonly stopSequence: string | null;
+      readonly usage: TurnUsage;
+    };
+
+export type { TokenLogprobs };
+
+/** Runs turns. Throws ColiErrors: RequestError for what the client can change, QUEUE_FULL and QUEUE_TIMEOUT for what may pass. */
+export interface TurnRunner {
+  run(request: TurnRequest, signal: AbortSignal): AsyncIterable<TurnEvent>;
+  /** Tokens of the prompt of a chat, without running it. */
+  countTokens(turn: ChatTurn): Promise<number>;
+}
