@@ -23,6 +23,8 @@ export interface ChatTurn {
   readonly thinking: boolean | null;
   /** Passed to templates that know it. */
   readonly reasoningEffort: string | null;
+  /** The last message is the assistant's, and the answer goes on where it ends. Only without tools. */
+  readonly continueFinal: boolean;
 }
 
 export interface TextTurn {
