@@ -92,3 +92,18 @@ export interface TurnRunner {
   /** Tokens of the prompt of a chat, without running it. */
   countTokens(turn: ChatTurn): Promise<number>;
 }
+
+/** Who may run when: at most `slots` requests at a time, one client after the other. */
+export interface Admission {
+  /**
+   * Joins the queue. Throws QUEUE_FULL or SERVER_STOPPING at once. The place must be left, also when it was never granted.
+   */
+  enter(client: string, signal: AbortSignal): Place;
+}
+
+export interface Place {
+  /** Rejects with QUEUE_TIMEOUT, SERVER_STOPPING, or the signal's reason. */
+  readonly granted: Promise<void>;
+  /** The request has ended or gives up; more than once is no mistake. */
+  leave(): void;
+}
