@@ -21,7 +21,7 @@ function scriptedEngine(context: number): Engine {
     const last = messages.at(-1)!.content;
     if (last === 'boom') throw new Error('no luck');
     yield { type: 'start', promptIds: [1], sampling: { temperature: 1, topP: 1, seed: 7 } as never };
-    const text = `${messages.length}:${messages.map(m => m.content.length).join(',')}`;
+    const text = `${messages.length}:${messages.map(m => m.content!.length).join(',')}`;
     yield { type: 'token', id: 5, text };
     const slow = last === 'slow';
     if (slow && !signal?.aborted) await new Promise(resolve => signal?.addEventListener('abort', resolve));

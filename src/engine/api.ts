@@ -63,7 +63,8 @@ export interface SamplingOptions {
 
 export interface ChatMessage {
   readonly role: string;
-  readonly content: string;
+  /** Null only beside tool calls; templates tell it from an empty text. */
+  readonly content: string | null;
   readonly [key: string]: unknown;
 }
 

@@ -89,6 +89,11 @@ export type { TokenLogprobs };
 /** Runs turns. Throws ColiErrors: RequestError for what the client can change, QUEUE_FULL and QUEUE_TIMEOUT for what may pass. */
 export interface TurnRunner {
   run(request: TurnRequest, signal: AbortSignal): AsyncIterable<TurnEvent>;
+  /**
+   * Throws what `run` would throw before `accepted`, the queue apart; takes no place and computes nothing. For requests that come
+   * several at a time and are to run only if all of them can.
+   */
+  check(request: TurnRequest, signal: AbortSignal): Promise<void>;
   /** Tokens of the prompt of a chat, without running it. */
   countTokens(turn: ChatTurn): Promise<number>;
 }
