@@ -1,0 +1,92 @@
+/** Files that name a process: who holds a lock, and whether that very process still runs. */
+
+import fs from 'node:fs';
+
+/** `start` tells a process from a later one of the same number; null where the system does not say. */
+export interface ProcessId {
+  readonly pid: number;
+  readonly start: string | null;
+}
+
+/** `holder` is null when the process that has the lock could not be read. */
+export type LockAttempt =
+  | { readonly release: () => void }
+  | { readonly release: null; readonly holder: ProcessId | null };
+
+/**
+ * Takes the lock at `path`, also from a process that is gone; `release` gives it back. A process holds a lock once:
+ * a second attempt of its own finds it taken. Throws what the file system says when the file cannot be written.
+ */
+export function takeLock(path: string): LockAttempt {
+  const holder = runningHolder(path);
+  if (holder !== null) return { release: null, holder };
+  fs.rmSync(path, { force: true });
+  const own = JSON.stringify(processId());
+  try {
+    fs.writeFileSync(path, own, { flag: 'wx', mode: 0o600 });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    return { release: null, holder: readHolder(path) };
+  }
+  return {
+    release: () => {
+      // the directory may be another one by now
+      if (readText(path) === own) fs.rmSync(path, { force: true });
+    },
+  };
+}
+
+/** The process that has the lock and still runs, or null. */
+export function runningHolder(path: string): ProcessId | null {
+  const holder = readHolder(path);
+  return holder !== null && isRunning(holder) ? holder : null;
+}
+
+/** This process, as lock files name it. */
+export function processId(): ProcessId {
+  return { pid: process.pid, start: startOf(process.pid) };
+}
+
+/** Whether this very process runs, and no later one of the same number. */
+export function isRunning({ pid, start }: ProcessId): boolean {
+  try {
+    process.kill(pid, 0);
+  } catch (error) {
+    // EPERM: it runs, as another user
+    if ((error as NodeJS.ErrnoException).code === 'ESRCH') return false;
+  }
+  return start === null || start === startOf(pid);
+}
+
+/** Null when there is no lock, or one that a power cut left without its content. */
+function readHolder(path: string): ProcessId | null {
+  try {
+    const { pid, start } = JSON.parse(readText(path) ?? 'null');
+    const valid = Number.isSafeInteger(pid) && pid > 0 && (start === null || typeof start === 'string');
+    return valid ? { pid, start } : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Null also for a place that cannot be read: it says so when the lock is written. */
+function readText(path: string): string | null {
+  try {
+    return fs.readFileSync(path, 'utf8');
+  } catch {
+    return null;
+  }
+}
+
+/** When a process was started, in ticks since the system's own start; null where /proc does not tell. */
+function startOf(pid: number): string | null {
+  try {
+    const stat = fs.readFileSync(`/proc/${pid}/stat`, 'utf8');
+    // the name in parentheses may hold anything; behind it are fields 3 (state) and 22 (start)
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    // ended, and only not yet collected by its parent
+    return fields[0] === 'Z' ? 'ended' : (fields[19] ?? null);
+  } catch {
+    return null;
+  }
+}
