@@ -88,6 +88,8 @@ export type { TokenLogprobs };
 
 /** Runs turns. Throws ColiErrors: RequestError for what the client can change, QUEUE_FULL and QUEUE_TIMEOUT for what may pass. */
 export interface TurnRunner {
+  /** `fp_` and a hash of the model and the settings that change numbers: with equal ones, prompt and seed give the same bytes. */
+  readonly fingerprint: string;
   run(request: TurnRequest, signal: AbortSignal): AsyncIterable<TurnEvent>;
   /**
    * Throws what `run` would throw before `accepted`, the queue apart; takes no place and computes nothing. For requests that come
