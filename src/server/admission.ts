@@ -75,6 +75,11 @@ export class AdmissionQueue implements Admission {
     return { active: this.#active, queued: this.#queued, capacity, maxQueue, ...this.#counts };
   }
 
+  /** Why nothing is taken any more; null while it is. */
+  get stopped(): RequestError | null {
+    return this.#stopped;
+  }
+
   enter(client: string, signal: AbortSignal): Place {
     if (this.#stopped) throw this.#reject(this.#stopped);
     const free = this.#active < this.#limits.capacity;

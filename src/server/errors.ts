@@ -1,6 +1,6 @@
 /** From an error of ours to what a client of HTTP sees: status, OpenAI's words for it, and a message that ends with the next step. */
 
-import { hasZodFastifySchemaValidationErrors } from 'fastify-type-provider-zod';
+import { hasZodFastifySchemaValidationErrors, type ZodFastifySchemaValidationError } from 'fastify-type-provider-zod';
 import { ColiError, RequestError } from '../common/errors.ts';
 
 /** A failed request, in the words that every dialect can put into its own shape. */
@@ -80,11 +80,35 @@ function fromColi(error: ColiError): HttpError {
   };
 }
 
+interface Issue {
+  readonly code?: string;
+  readonly path: readonly PropertyKey[];
+  readonly message: string;
+  readonly keys?: readonly string[];
+  readonly expected?: string;
+  readonly errors?: readonly (readonly Issue[])[];
+}
+
 /** The first field that does not match the route's schema. */
-function fromSchema({ instancePath, message }: { instancePath: string; message?: string }): HttpError {
-  const param = instancePath.replace(/^\//, '').replaceAll('/', '.');
-  const what = (message ?? 'is not what this route takes').replace(/^Invalid input: /, '');
+function fromSchema(error: ZodFastifySchemaValidationError): HttpError {
+  const { instancePath, keyword, message, params } = error;
+  const path = instancePath.split('/').filter(step => step !== '');
+  const issue = innermost({ ...params, code: keyword, path, message: message ?? 'is not what this route takes' });
+  const param = [...issue.path, ...(issue.keys?.slice(0, 1) ?? [])].map(String).join('.');
+  const what = issue.message.replace(/^Invalid input: /, '');
   return invalid(400, 'invalid_value', param === '' ? what : `${param}: ${what}`, param === '' ? null : param);
+}
+
+/** Of a field that may be one thing or another, what is wrong with the one that fits best. */
+function innermost(issue: Issue): Issue {
+  const branches = (issue.errors ?? []).filter(issues => issues.length > 0).map(issues => issues[0]);
+  if (branches.length === 0) return issue;
+  const best = branches.reduce((a, b) => (b.path.length > a.path.length ? b : a));
+  if (best.path.length > 0) return innermost({ ...best, path: [...issue.path, ...best.path] });
+  const expected = branches.flatMap(branch => branch.expected ?? []);
+  return expected.length < branches.length
+    ? { ...best, path: issue.path }
+    : { path: issue.path, message: `expected ${[...new Set(expected)].join(' or ')}` };
 }
 
 /** Errors of Fastify's own: the body's size, type and syntax. The rest is unexpected. */
