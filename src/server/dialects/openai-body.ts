@@ -4,14 +4,11 @@ import type * as z from 'zod';
 import { RequestError } from '../../common/errors.ts';
 import { UNSUPPORTED } from './openai-unsupported.ts';
 
-/** Deeper data is no request; whatever copies it to another thread recurses. */
-export const MAX_DEPTH = 100;
-/** Values in a body, a prompt of token ids apart: a long history with many tools has some thousands, and each may be a mistake to tell. */
+/** Values in a body, its prompt apart: a long history with many tools has some thousands, and each may be a mistake to tell. */
 export const MAX_VALUES = 50_000;
 /** Characters of a field's name or value that a message repeats. */
 const MAX_SHOWN = 60;
 
-type Key = string | number;
 type Path = readonly PropertyKey[];
 
 /** A request that cannot be served as it is; `parameter` is the field at fault. */
@@ -33,7 +30,7 @@ export function unsupported(parameter: string, hint: string, what = 'is not supp
  * The body as `schema` says. Fields it does not name are accepted, unless they mean something that is not done here.
  * `alsoUnsupported`: more such fields, of this route alone. Throws RequestErrors that name the first field at fault.
  */
-export function parseBody<T extends z.ZodType>(
+export function parseFields<T extends z.ZodType>(
   schema: T,
   body: unknown,
   alsoUnsupported: Readonly<Record<string, { neutral: readonly unknown[]; hint: string }>> = {},
@@ -41,9 +38,13 @@ export function parseBody<T extends z.ZodType>(
   if (typeof body !== 'object' || body === null || Array.isArray(body)) {
     throw new RequestError('BAD_BODY', 'the body must be a JSON object');
   }
-  checkJson(body);
+  const { prompt: _, ...rest } = body as { prompt?: unknown };
+  if (countValues(rest, MAX_VALUES) > MAX_VALUES) {
+    throw new RequestError('TOO_MANY_VALUES', `the body has more than ${MAX_VALUES} values`);
+  }
+  const named = (schema as { shape?: object }).shape ?? {};
   for (const [name, { neutral, hint }] of Object.entries({ ...UNSUPPORTED, ...alsoUnsupported })) {
-    if (!Object.hasOwn(body, name)) continue;
+    if (!Object.hasOwn(body, name) || Object.hasOwn(named, name)) continue;
     const value = (body as Record<string, unknown>)[name];
     if (value !== null && !neutral.some(same => JSON.stringify(same) === JSON.stringify(value))) {
       throw unsupported(name, hint, value === true ? undefined : `${shown(value)} is not supported`);
@@ -73,53 +74,18 @@ export function shown(value: unknown): string {
   return text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN - 3)}...` : text;
 }
 
-interface Node {
-  readonly value: unknown;
-  readonly key: Key | null;
-  readonly parent: Node | null;
-  readonly depth: number;
-}
-
-/**
- * Refuses what no field may hold: half a surrogate pair, NUL, and data too deep or with too many parts. `name`: the field that
- * `data` is the value of, if it is not the body.
- */
-export function checkJson(data: object, name: string | null = null): void {
-  const open: Node[] = [{ value: data, key: name, parent: null, depth: 0 }];
-  let values = 0;
-  for (let node = open.pop(); node !== undefined; node = open.pop()) {
-    const { value, depth } = node;
-    if (typeof value === 'string') checkText(value, node);
-    if (typeof value !== 'object' || value === null || isIds(value, node)) continue;
-    if (depth >= MAX_DEPTH) throw badField(pathOf(node), `is nested deeper than ${MAX_DEPTH} levels`);
-    const entries: [Key, unknown][] = Array.isArray(value) ? [...value.entries()] : Object.entries(value);
-    values += entries.length;
-    if (values > MAX_VALUES) throw new RequestError('TOO_MANY_VALUES', `the body has more than ${MAX_VALUES} values`);
-    // the last one pushed is looked at first: mistakes are told in the order of the body
-    for (const [key, item] of entries.reverse()) {
-      const child = { value: item, key, parent: node, depth: depth + 1 };
-      if (typeof key === 'string') checkText(key, child);
-      open.push(child);
-    }
+/** Values in `data`, or a number above `most` as soon as there are more. */
+function countValues(data: unknown, most: number): number {
+  const open = [data];
+  let count = 0;
+  while (open.length > 0 && count <= most) {
+    const value = open.pop();
+    if (typeof value !== 'object' || value === null) continue;
+    const items = Object.values(value);
+    count += items.length;
+    if (count <= most) open.push(...items);
   }
-}
-
-/** A prompt of token ids may be as long as a context. */
-function isIds(value: object, { key, depth, parent }: Node): boolean {
-  const inPrompt = (depth === 1 && key === 'prompt') || (depth === 2 && parent?.key === 'prompt');
-  return inPrompt && Array.isArray(value) && value.every(item => typeof item === 'number');
-}
-
-function checkText(text: string, node: Node): void {
-  const wrong = !text.isWellFormed() ? 'holds half of a surrogate pair' : text.includes('\0') ? 'holds a NUL' : null;
-  if (wrong) throw badField(pathOf(node), wrong, 'send text that is valid Unicode, without U+0000');
-}
-
-function pathOf(node: Node): string {
-  const path: Key[] = [];
-  let at = node;
-  for (; at.parent !== null; at = at.parent) path.unshift(at.key!);
-  return at.key === null ? fieldName(path) : String(at.key);
+  return count;
 }
 
 /** An issue whose message is what the field must be, as all schemas here have it. */
