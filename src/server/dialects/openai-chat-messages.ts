@@ -2,16 +2,22 @@
 
 import * as z from 'zod';
 import type { TurnMessage } from '../turn.ts';
-import { badField, checkJson, refusal, shown, unsupported } from './openai-body.ts';
+import { badField, refusal, shown, unsupported } from './openai-body.ts';
 import { looseObject, oneOf, text, withoutNulls } from './openai-fields.ts';
 
+/** Of one message. */
+const MAX_PARTS = 1024;
+const MAX_CALLS = 512;
+
 const contentMessage = 'must be a string or an array of parts';
+const callsMessage = `must be an array of at most ${MAX_CALLS} calls`;
+const partsMessage = `must have at most ${MAX_PARTS} parts`;
 const Part = looseObject({
   type: text().describe('"text" (or "refusal" of an assistant): images, audio and files are refused.'),
   text: text().nullish(),
   refusal: text().nullish(),
 });
-const Content = z.union([z.string(), z.array(Part)], { error: contentMessage });
+const Content = z.union([z.string(), z.array(Part).max(MAX_PARTS, partsMessage)], { error: contentMessage });
 const name = text().nullish().describe('Given to the template.');
 
 const Call = looseObject({
@@ -33,7 +39,7 @@ export const Message = z.discriminatedUnion(
         .describe('Reasoning of that turn, as it was answered; `reasoning` is the same.'),
       reasoning: text().nullish(),
       refusal: text().nullish(),
-      tool_calls: z.array(Call, { error: 'must be an array of calls' }).nullish(),
+      tool_calls: z.array(Call, { error: callsMessage }).max(MAX_CALLS, callsMessage).nullish(),
       name,
     }),
     looseObject({ role: z.literal('tool'), content: Content, tool_call_id: text(), name }),
@@ -111,18 +117,26 @@ function assistant(message: Assistant, at: string, names: Map<string, string>): 
 
 function argumentsOf(json: string, at: string): object {
   if (json.trim() === '') return {};
+  const hint = 'send the text of a JSON object';
+  let isText = true;
   let value: unknown;
   try {
-    value = JSON.parse(json);
+    value = JSON.parse(json, (key, item) => {
+      isText &&= isProper(key) && (typeof item !== 'string' || isProper(item));
+      return item;
+    });
   } catch {
-    throw badField(`${at}.function.arguments`, 'is not valid JSON', 'send the text of a JSON object');
+    throw badField(`${at}.function.arguments`, 'is not valid JSON', hint);
   }
+  if (!isText) throw badField(`${at}.function.arguments`, 'holds NUL or half of a surrogate pair', hint);
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     throw badField(`${at}.function.arguments`, `must be the text of a JSON object, not of ${shown(value)}`);
   }
-  checkJson(value, `${at}.function.arguments`);
   return value;
 }
+
+/** JSON inside a string can write what no text holds; outside, it has been looked for already. */
+const isProper = (text: string) => text.isWellFormed() && !text.includes('\0');
 
 function textOf(content: z.output<typeof Content>, at: string): string {
   if (typeof content === 'string') return content;

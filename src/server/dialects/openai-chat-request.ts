@@ -16,6 +16,7 @@ import {
   text,
   withoutNulls,
 } from './openai-fields.ts';
+import { UNSUPPORTED } from './openai-unsupported.ts';
 
 /** Each is rendered by the template; far beyond what a context holds. */
 export const MAX_MESSAGES = 10_000;
@@ -59,7 +60,7 @@ export const ChatBody = z
 export type ChatBody = z.output<typeof ChatBody>;
 
 export function parseChat(body: unknown): ChatBody {
-  return parseBody(ChatBody, body, { echo: { neutral: [false], hint: 'use /v1/completions' } });
+  return parseBody(ChatBody, body, { ...UNSUPPORTED, echo: { neutral: [false], hint: 'use /v1/completions' } });
 }
 
 /** Throws RequestErrors that name the field. `client`: whose turn it is in the queue. */

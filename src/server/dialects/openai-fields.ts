@@ -178,13 +178,3 @@ export function usageOf(turns: readonly TurnUsage[]): Usage {
     completion_tokens_details: { reasoning_tokens: sum(u => u.reasoningTokens) },
   };
 }
-
-/** Body of an error reply. */
-export const ErrorReply = z.object({
-  error: z.object({
-    message: z.string(),
-    type: z.string(),
-    param: z.string().nullable(),
-    code: z.string().nullable(),
-  }),
-});
