@@ -27,13 +27,13 @@ export function unsupported(parameter: string, hint: string, what = 'is not supp
 }
 
 /**
- * The body as `schema` says. Fields it does not name are accepted, unless they are in `table`: those mean something that is not
- * done on this route. Throws RequestErrors that name the first field at fault.
+ * The body as `schema` says. Fields it does not name are accepted, unless they are known to mean something that is not done:
+ * those of UNSUPPORTED, and `also` those of this route alone. Throws RequestErrors that name the first field at fault.
  */
 export function parseBody<T extends z.ZodType>(
   schema: T,
   body: unknown,
-  table: Readonly<Record<string, UnsupportedField>> = UNSUPPORTED,
+  also: Readonly<Record<string, UnsupportedField>> = {},
 ): z.output<T> {
   if (typeof body !== 'object' || body === null || Array.isArray(body)) {
     throw new RequestError('BAD_BODY', 'the body must be a JSON object');
@@ -43,7 +43,7 @@ export function parseBody<T extends z.ZodType>(
     throw new RequestError('TOO_MANY_VALUES', `the body has more than ${MAX_VALUES} values`);
   }
   const named = (schema as { shape?: object }).shape ?? {};
-  for (const [name, { neutral, hint }] of Object.entries(table)) {
+  for (const [name, { neutral, hint }] of Object.entries({ ...UNSUPPORTED, ...also })) {
     if (!Object.hasOwn(body, name) || Object.hasOwn(named, name)) continue;
     const value = (body as Record<string, unknown>)[name];
     if (value !== null && !neutral.some(same => JSON.stringify(same) === JSON.stringify(value))) {

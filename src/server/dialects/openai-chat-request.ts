@@ -10,13 +10,13 @@ import {
   commonFields,
   flag,
   looseObject,
+  maxTokensOf,
   outputLimits,
   sampling,
   samplingOf,
   text,
   withoutNulls,
 } from './openai-fields.ts';
-import { UNSUPPORTED } from './openai-unsupported.ts';
 
 /** Each is rendered by the template; far beyond what a context holds. */
 export const MAX_MESSAGES = 10_000;
@@ -60,7 +60,7 @@ export const ChatBody = z
 export type ChatBody = z.output<typeof ChatBody>;
 
 export function parseChat(body: unknown): ChatBody {
-  return parseBody(ChatBody, body, { ...UNSUPPORTED, echo: { neutral: [false], hint: 'use /v1/completions' } });
+  return parseBody(ChatBody, body, { echo: { neutral: [false], hint: 'use /v1/completions' } });
 }
 
 /** Throws RequestErrors that name the field. `client`: whose turn it is in the queue. */
@@ -85,11 +85,6 @@ export function chatTurn(body: ChatBody, client: string): TurnRequest {
   };
   checkSampling(request);
   return request;
-}
-
-function maxTokensOf({ max_tokens, max_completion_tokens }: ChatBody): number | null {
-  const limits = [max_tokens, max_completion_tokens].filter(limit => limit != null);
-  return limits.length > 0 ? Math.min(...limits) : null;
 }
 
 /** Several fields say the same, and may not contradict each other. */

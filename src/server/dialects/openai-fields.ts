@@ -111,6 +111,15 @@ export const outputLimits = {
   max_completion_tokens: maxTokens('The same as max_tokens; of both, the smaller one counts.'),
 };
 
+/** The smaller of both limits; null without any. */
+export function maxTokensOf(body: {
+  max_tokens?: number | null;
+  max_completion_tokens?: number | null;
+}): number | null {
+  const limits = [body.max_tokens, body.max_completion_tokens].filter(limit => limit != null);
+  return limits.length > 0 ? Math.min(...limits) : null;
+}
+
 const Common = z.looseObject(commonFields);
 type CommonBody = z.output<typeof Common>;
 
