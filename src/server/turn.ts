@@ -4,7 +4,7 @@
  */
 
 import type { ToolChoice, ToolDefinition } from '../chat/api.ts';
-import type { ChatMessage, SamplingOptions, TokenLogprobs } from '../engine/api.ts';
+import type { ChatMessage, EffectiveSampling, SamplingOptions, TokenLogprobs } from '../engine/api.ts';
 import type { GrammarSpec } from '../grammar/api.ts';
 
 /**
@@ -68,7 +68,12 @@ export interface TurnLogprobs {
  * what goes wrong before it may be answered with a status. `end` comes last, unless the stream throws.
  */
 export type TurnEvent =
-  | { readonly type: 'accepted'; readonly promptTokens: number }
+  | {
+      readonly type: 'accepted';
+      readonly promptTokens: number;
+      /** The sampler's settings in force, for APIs that report them. */
+      readonly sampling?: EffectiveSampling;
+    }
   /** Tokens of the prompt that are computed. etaMs: null until it can be told. */
   | { readonly type: 'progress'; readonly done: number; readonly total: number; readonly etaMs: number | null }
   | { readonly type: 'reasoning'; readonly text: string; readonly logprobs?: readonly TurnLogprobs[] }
