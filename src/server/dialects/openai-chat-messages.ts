@@ -103,7 +103,7 @@ function assistant(message: Assistant, at: string, names: Map<string, string>): 
   }
   const calls = (message.tool_calls ?? []).map((call, index) => {
     names.set(call.id, call.function.name);
-    const args = argumentsOf(call.function.arguments, `${at}.tool_calls[${index}]`);
+    const args = argumentsOf(call.function.arguments, `${at}.tool_calls[${index}].function.arguments`);
     return { id: call.id, type: 'function', function: { name: call.function.name, arguments: args } };
   });
   const content = message.content ?? message.refusal ?? null;
@@ -115,7 +115,8 @@ function assistant(message: Assistant, at: string, names: Map<string, string>): 
   };
 }
 
-function argumentsOf(json: string, at: string): object {
+/** Arguments of a call in a history; `field` is where they stand. */
+export function argumentsOf(json: string, field: string): Record<string, unknown> {
   if (json.trim() === '') return {};
   const hint = 'send the text of a JSON object';
   let isText = true;
@@ -126,11 +127,11 @@ function argumentsOf(json: string, at: string): object {
       return item;
     });
   } catch {
-    throw badField(`${at}.function.arguments`, 'is not valid JSON', hint);
+    throw badField(field, 'is not valid JSON', hint);
   }
-  if (!isText) throw badField(`${at}.function.arguments`, 'holds NUL or half of a surrogate pair', hint);
+  if (!isText) throw badField(field, 'holds NUL or half of a surrogate pair', hint);
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    throw badField(`${at}.function.arguments`, `must be the text of a JSON object, not of ${shown(value)}`);
+    throw badField(field, `must be the text of a JSON object, not of ${shown(value)}`);
   }
   return value;
 }
