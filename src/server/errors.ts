@@ -2,6 +2,7 @@
 
 import { hasZodFastifySchemaValidationErrors, type ZodFastifySchemaValidationError } from 'fastify-type-provider-zod';
 import { ColiError, RequestError } from '../common/errors.ts';
+import { formatJsonPath } from '../formats/json.ts';
 
 /** A failed request, in the words that every dialect can put into its own shape. */
 export interface HttpError {
@@ -9,7 +10,7 @@ export interface HttpError {
   /** OpenAI's type: invalid_request_error, rate_limit_error, server_error, ... */
   readonly type: string;
   readonly code: string | null;
-  /** The field at fault, as a path such as `messages.0.content`. */
+  /** The field at fault, as a path such as `messages[0].content`. */
   readonly param: string | null;
   /** Cause, then the next step. */
   readonly message: string;
@@ -94,7 +95,11 @@ function fromSchema(error: ZodFastifySchemaValidationError): HttpError {
   const { instancePath, keyword, message, params } = error;
   const path = instancePath.split('/').filter(step => step !== '');
   const issue = innermost({ ...params, code: keyword, path, message: message ?? 'is not what this route takes' });
-  const param = [...issue.path, ...(issue.keys?.slice(0, 1) ?? [])].map(String).join('.');
+  const steps = [...issue.path, ...(issue.keys?.slice(0, 1) ?? [])];
+  const param = formatJsonPath(steps.map(step => (/^\d+$/.test(String(step)) ? Number(step) : String(step)))).replace(
+    /^\$\.?/,
+    '',
+  );
   const what = issue.message.replace(/^Invalid input: /, '');
   return invalid(400, 'invalid_value', param === '' ? what : `${param}: ${what}`, param === '' ? null : param);
 }

@@ -45,6 +45,8 @@ export function createHttpServer(handler: RequestListener, limits: HttpLimits, n
       keepAliveTimeout: limits.keepAliveMs,
       connectionsCheckingInterval: limits.checkMs,
       noDelay: true,
+      // the Host check does it, in JSON
+      requireHostHeader: false,
     },
     handler,
   );

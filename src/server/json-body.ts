@@ -66,9 +66,9 @@ function badText(what: string, path: Path): RequestError {
   });
 }
 
-/** `messages.0.content`, as OpenAI names fields. */
+/** `messages[0].content`, as OpenAI names fields. */
 function fieldName(path: Path): string {
-  return JSON.stringify(path.join('.')).slice(1, -1);
+  return formatJsonPath(path).replace(/^\$\.?/, '');
 }
 
 function bad(message: string, path: Path = []): RequestError {

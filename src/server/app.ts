@@ -1,0 +1,231 @@
+/** The application: what every request passes, and the routes. Knows neither sockets nor signals; lifecycle.ts does. */
+
+import type { RequestListener, Server } from 'node:http';
+import type { Socket } from 'node:net';
+import cors from '@fastify/cors';
+import helmet from '@fastify/helmet';
+import swagger from '@fastify/swagger';
+import Fastify, { type FastifyReply, type FastifyRequest, type FastifyServerOptions, LogController } from 'fastify';
+import { jsonSchemaTransform, serializerCompiler, validatorCompiler } from 'fastify-type-provider-zod';
+import { ColiError, RequestError } from '../common/errors.ts';
+import { MIB } from '../common/units.ts';
+import type { AdmissionQueue } from './admission.ts';
+import { KeyRing } from './auth.ts';
+import { createContext } from './context.ts';
+import type { App, Dialect } from './dialect.ts';
+import { type HttpError, openAiErrorBody, toHttpError } from './errors.ts';
+import { checkSource } from './hosts.ts';
+import { answerBadRequest, createHttpServer, HTTP_LIMITS, type HttpLimits, newRequestId } from './http-server.ts';
+import { parseBody } from './json-body.ts';
+import { Metrics } from './metrics.ts';
+import { unknownRoute, watchRoutes } from './not-found.ts';
+import { healthRoute } from './routes/health.ts';
+import { metricsRoutes } from './routes/metrics.ts';
+import { modelRoutes } from './routes/models.ts';
+import { propsRoute } from './routes/props.ts';
+import { textRoutes } from './routes/text.ts';
+import type { ServerSettings } from './settings.ts';
+import type { ModelState } from './state.ts';
+
+/** A prompt of a million characters with its history and tools; the same limit as other servers have. */
+const MAX_BODY_BYTES = 4 * MIB;
+/** A model id in a path; paths are short. */
+const MAX_PARAMETER_CHARACTERS = 256;
+
+const PREFLIGHT_SECONDS = 600;
+const CORS_HEADERS = ['authorization', 'content-type', 'x-api-key', 'anthropic-version', 'anthropic-beta'];
+
+export interface AppParts {
+  readonly settings: ServerSettings;
+  readonly state: ModelState;
+  readonly queue: AdmissionQueue;
+  /** Aborted, with the error to tell, when running requests have to end. */
+  readonly stop: AbortSignal;
+  /** Lets programs of the same user in besides the API key. */
+  readonly token: string | null;
+  readonly dialects: readonly Dialect[];
+  readonly logger?: FastifyServerOptions['logger'];
+  readonly limits?: HttpLimits;
+}
+
+/** What routes other than the dialects' are given. */
+export interface RouteParts {
+  readonly settings: ServerSettings;
+  readonly state: ModelState;
+  readonly queue: AdmissionQueue;
+  readonly keys: KeyRing;
+  readonly metrics: Metrics;
+}
+
+export interface ServerApp {
+  readonly app: App;
+  /** One for each address it listens on. */
+  readonly servers: readonly Server[];
+}
+
+export async function createApp(parts: AppParts): Promise<ServerApp> {
+  const { settings, state, queue, dialects } = parts;
+  const servers: Server[] = [];
+  const app = newFastify(parts, servers);
+  const keys = new KeyRing(settings.apiKey, parts.token);
+  const metrics = new Metrics(queue, state);
+  const routeParts: RouteParts = { settings, state, queue, keys, metrics };
+  app.addHook('onClose', () => metrics.close());
+  const routes = watchRoutes(app);
+  await guard(app, parts, keys);
+  observe(app, parts, metrics, servers);
+  readBodies(app);
+  app.setErrorHandler(errorHandler(openAiErrorBody, state));
+  app.setNotFoundHandler(request => {
+    throw unknownRoute(request, routes);
+  });
+
+  await app.register(swagger, {
+    openapi: {
+      openapi: '3.1.0',
+      info: { title: 'Colibrì', description: 'A local model behind familiar APIs', version: settings.version },
+    },
+    transform: jsonSchemaTransform,
+  });
+  for (const add of [healthRoute, modelRoutes, propsRoute, metricsRoutes, textRoutes]) add(app, routeParts);
+  for (const dialect of dialects) {
+    await app.register(async scope => {
+      scope.setErrorHandler(errorHandler(dialect.errorBody ?? openAiErrorBody, state));
+      scope.addHook('onRoute', route => {
+        if (route.schema) route.schema = { tags: [dialect.name], ...route.schema };
+      });
+      dialect.routes(scope as App, createContext(routeParts, parts.stop));
+    });
+  }
+  await app.ready();
+  return { app, servers };
+}
+
+function newFastify({ settings, logger, limits = HTTP_LIMITS }: AppParts, servers: Server[]): App {
+  const note = (line: string) => app.log.debug(line);
+  const serverFactory = (handler: RequestListener) => {
+    const server = createHttpServer(handler, limits, note);
+    servers.push(server);
+    return server;
+  };
+  const app: App = Fastify({
+    logger: logger ?? false,
+    // one line of ours for each request instead of two; see `observe`
+    logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request' }),
+    serverFactory,
+    clientErrorHandler: (error, socket) => answerBadRequest(error, socket as Socket, note),
+    frameworkErrors: (error, request, reply) => {
+      // a path that is no path: hooks do not run for it
+      const wire = toHttpError(failure(() => checkSource(sourceOf(request), rulesOf(settings))) ?? error);
+      const plain = reply as FastifyReply;
+      plain.header('x-request-id', request.id).code(wire.status).send(openAiErrorBody(wire));
+    },
+    genReqId: newRequestId,
+    bodyLimit: MAX_BODY_BYTES,
+    routerOptions: { maxParamLength: MAX_PARAMETER_CHARACTERS },
+    // requests that arrive while the server stops get an error in the usual shape
+    return503OnClosing: false,
+  });
+  app.setValidatorCompiler(validatorCompiler);
+  app.setSerializerCompiler(serializerCompiler);
+  return app;
+}
+
+/** Hooks in the order in which a request meets them: where it comes from, the browser's question, the key. */
+async function guard(app: App, { settings, queue }: AppParts, keys: KeyRing): Promise<void> {
+  app.addHook('onRequest', async (request, reply) => {
+    reply.header('x-request-id', request.id);
+    checkSource(sourceOf(request), rulesOf(settings));
+    if (queue.stopped) {
+      reply.header('connection', 'close');
+      if (request.routeOptions.url !== '/health') throw queue.stopped;
+    }
+  });
+  await app.register(helmet, {
+    contentSecurityPolicy: { useDefaults: false, directives: { defaultSrc: ["'none'"], frameAncestors: ["'none'"] } },
+    // TLS is the business of a proxy in front
+    hsts: false,
+  });
+  if (settings.corsOrigins.length > 0) {
+    await app.register(cors, {
+      origin: [...settings.corsOrigins],
+      methods: ['GET', 'POST'],
+      allowedHeaders: CORS_HEADERS,
+      exposedHeaders: ['x-request-id', 'retry-after'],
+      maxAge: PREFLIGHT_SECONDS,
+      strictPreflight: false,
+    });
+  }
+  app.addHook('onRequest', async request => {
+    // liveness is for everybody; the route itself decides how much it tells
+    if (request.routeOptions.url !== '/health') keys.check(request.headers);
+  });
+}
+
+/** One log line and one count for each request; prompts only when asked for. */
+function observe(app: App, { settings, queue }: AppParts, metrics: Metrics, servers: readonly Server[]): void {
+  if (settings.logPrompts) {
+    app.addHook('preHandler', async request => request.log.info({ body: request.body }, 'request body'));
+  }
+  app.addHook('onRequest', async (request, reply) => {
+    // `close` comes for every answer, also for one that nobody waits for any more
+    reply.raw.once('close', () => {
+      const { statusCode: status, writableFinished } = reply.raw;
+      const route = request.routeOptions.url ?? 'unknown';
+      const facts = { method: request.method, route, ms: Math.round(reply.elapsedTime) };
+      if (writableFinished) request.log.info({ ...facts, status }, 'request');
+      else request.log.debug(facts, 'the client went away');
+      metrics.request(route, writableFinished ? status : 499);
+      // a connection that was busy when the server began to stop has no further use
+      if (queue.stopped) setImmediate(() => servers.forEach(server => void server.closeIdleConnections()));
+    });
+  });
+}
+
+/** JSON only: a form or text/plain can be sent by any web page without a preflight. */
+function readBodies(app: App): void {
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, async (request: FastifyRequest, body: Buffer) => {
+    const encoding = request.headers['content-encoding'];
+    if (encoding === undefined || encoding === 'identity') return parseBody(body);
+    throw new RequestError('BAD_CONTENT_TYPE', `bodies in content-encoding ${JSON.stringify(encoding)} are not read`, {
+      hint: 'send it uncompressed',
+    });
+  });
+  app.addHook('preValidation', async request => {
+    // a POST without a content type has no body for Fastify
+    if (request.method === 'POST' && request.body === undefined) parseBody(Buffer.of());
+  });
+}
+
+function errorHandler(errorBody: (error: HttpError, requestId: string) => unknown, state: ModelState) {
+  return (error: unknown, request: FastifyRequest, reply: FastifyReply) => {
+    const wire = toHttpError(error);
+    if (error instanceof ColiError && error.code === 'ENGINE_DIED') state.fail(error);
+    if (wire.ours) request.log.error({ err: error }, 'a request failed');
+    if (wire.status === 401) reply.header('www-authenticate', 'Bearer');
+    if (error instanceof ColiError && error.code === 'METHOD_NOT_ALLOWED')
+      reply.header('allow', error.details['allowed']);
+    if (wire.retryAfterSeconds !== null) reply.header('retry-after', String(wire.retryAfterSeconds));
+    // the reply's own schema is for what succeeds
+    reply.code(wire.status).type('application/json; charset=utf-8').serializer(JSON.stringify);
+    return reply.send(errorBody(wire, request.id));
+  };
+}
+
+function sourceOf({ headers, raw }: FastifyRequest) {
+  return { host: headers.host, origin: headers.origin, localAddress: raw.socket.localAddress };
+}
+
+function rulesOf({ host, allowedHosts, corsOrigins }: ServerSettings) {
+  return { bind: host, allowedHosts, corsOrigins };
+}
+
+function failure(action: () => void): unknown {
+  try {
+    action();
+    return null;
+  } catch (error) {
+    return error;
+  }
+}

@@ -1,0 +1,47 @@
+/** The server as dialects see it. */
+
+import { createHash } from 'node:crypto';
+import { RequestError } from '../common/errors.ts';
+import type { RouteParts } from './app.ts';
+import type { DialectContext } from './dialect.ts';
+import { sendStream, whileConnected } from './sse.ts';
+import type { TurnRunner } from './turn.ts';
+
+/** What a client says of itself is kept only as a short digest. */
+const CLIENT_DIGITS = 16;
+
+export function createContext({ settings, state, metrics }: RouteParts, stop: AbortSignal): DialectContext {
+  const streamSettings = {
+    keepaliveMs: settings.keepaliveMs,
+    comments: settings.keepaliveComments,
+    stallMs: settings.stallMs,
+    stop,
+  };
+  const observed = new WeakMap<TurnRunner, TurnRunner>();
+  return {
+    settings,
+    runner: () => {
+      const { runner } = state;
+      if (!observed.has(runner)) observed.set(runner, metrics.observed(runner));
+      return observed.get(runner)!;
+    },
+    requireModel: model => {
+      if (model === undefined || model === null || model === '' || model === settings.modelId) return settings.modelId;
+      throw unknownModel(model, settings.modelId);
+    },
+    client: (request, user) => {
+      // programs on one machine share its address; their names tell them apart
+      const who = [request.ip, request.headers['user-agent'] ?? '', user ?? ''].join('\n');
+      return createHash('sha256').update(who).digest('hex').slice(0, CLIENT_DIGITS);
+    },
+    stream: (request, reply, makeFrames, options) => sendStream(request, reply, streamSettings, makeFrames, options),
+    whole: (reply, work) => whileConnected(reply, stop, work),
+  };
+}
+
+export function unknownModel(model: string, served: string): RequestError {
+  return new RequestError('MODEL_NOT_FOUND', `this server has no model ${JSON.stringify(model.slice(0, 200))}`, {
+    hint: `ask for "${served}", or leave the model out`,
+    details: { parameter: 'model' },
+  });
+}
