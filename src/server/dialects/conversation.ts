@@ -8,7 +8,7 @@ const SEPARATOR = '\n';
 export interface HistoryCall {
   readonly id: string;
   readonly name: string;
-  readonly arguments: Readonly<Record<string, unknown>>;
+  readonly arguments: object;
 }
 
 export interface AssistantPiece {

@@ -116,7 +116,7 @@ function assistant(message: Assistant, at: string, names: Map<string, string>): 
 }
 
 /** Arguments of a call in a history; `field` is where they stand. */
-export function argumentsOf(json: string, field: string): Record<string, unknown> {
+export function argumentsOf(json: string, field: string): object {
   if (json.trim() === '') return {};
   const hint = 'send the text of a JSON object';
   let isText = true;
