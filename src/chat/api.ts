@@ -22,9 +22,14 @@ export type ChatPiece =
 
 /** Incremental: how the text is cut into pushes makes no difference to the joined pieces. */
 export interface ChatParser {
+  /** The text so far ends inside a block of reasoning. */
+  readonly inReasoning: boolean;
   push(text: string): ChatPiece[];
-  /** The answer has ended; what was held back comes as it is, and an unfinished call by the rules of its syntax. */
-  end(): ChatPiece[];
+  /**
+   * The answer has ended; what was held back comes as it is, and an unfinished call by the rules of its syntax. `cut`: it did not
+   * end by itself, so more arguments may be missing.
+   */
+  end(cut?: boolean): ChatPiece[];
 }
 
 export interface ParserOptions {
@@ -32,6 +37,11 @@ export interface ParserOptions {
   readonly toolChoice: ToolChoice;
   /** The prompt ended inside an open reasoning block. */
   readonly startsInReasoning: boolean;
+  /**
+   * A constraint holds the answer to calls: their arguments are given while they come. Otherwise a call is given when it is whole,
+   * because what turns out to be malformed is text.
+   */
+  readonly constrained?: boolean;
 }
 
 export interface ForcedCalls {
@@ -47,7 +57,7 @@ export interface ChatFormat {
   /** true: the template takes `tools` and writes them in the model's own syntax; false: they are described in a system message. */
   readonly templateTakesTools: boolean;
   parser(options: ParserOptions): ChatParser;
-  /** The language of an answer that calls: required (one or more; exactly one unless `parallel`) or a named tool. */
+  /** The language of an answer that calls: required (one or more; exactly one unless `parallel`) or a named tool (one). */
   forced(
     tools: readonly ToolDefinition[],
     choice: 'required' | { readonly name: string },
