@@ -59,21 +59,26 @@ export interface RouteParts {
 
 export interface ServerApp {
   readonly app: App;
-  /** One for each address it listens on. */
+  /** One for each address it listens on; the first is the application's own. */
   readonly servers: readonly Server[];
+  /** A further one, for a further address. */
+  addServer(): Server;
+  /** Resolves when no request is being answered. */
+  idle(): Promise<void>;
 }
 
 export async function createApp(parts: AppParts): Promise<ServerApp> {
   const { settings, state, queue, dialects } = parts;
   const servers: Server[] = [];
   const app = newFastify(parts, servers);
+  const running = new Running();
   const keys = new KeyRing(settings.apiKey, parts.token);
   const metrics = new Metrics(queue, state);
   const routeParts: RouteParts = { settings, state, queue, keys, metrics };
   app.addHook('onClose', () => metrics.close());
   const routes = watchRoutes(app);
+  observe(app, parts, metrics, servers, running);
   await guard(app, parts, keys);
-  observe(app, parts, metrics, servers);
   readBodies(app);
   app.setErrorHandler(errorHandler(openAiErrorBody, state));
   app.setNotFoundHandler(request => {
@@ -98,7 +103,35 @@ export async function createApp(parts: AppParts): Promise<ServerApp> {
     });
   }
   await app.ready();
-  return { app, servers };
+  return { app, servers, idle: () => running.idle(), addServer: () => addServer(app, parts, servers) };
+}
+
+/** How many requests are being answered. */
+class Running {
+  #count = 0;
+  #whenIdle: (() => void)[] = [];
+
+  add(): void {
+    this.#count++;
+  }
+
+  remove(): void {
+    this.#count--;
+    if (this.#count > 0) return;
+    for (const tell of this.#whenIdle.splice(0)) tell();
+  }
+
+  idle(): Promise<void> {
+    return this.#count === 0 ? Promise.resolve() : new Promise(resolve => this.#whenIdle.push(resolve));
+  }
+}
+
+function addServer(app: App, { limits = HTTP_LIMITS }: AppParts, servers: Server[]): Server {
+  const note = (line: string) => app.log.debug(line);
+  const server = createHttpServer(app.routing, limits, note);
+  server.on('clientError', (error, socket) => answerBadRequest(error, socket as Socket, note));
+  servers.push(server);
+  return server;
 }
 
 function newFastify({ settings, logger, limits = HTTP_LIMITS }: AppParts, servers: Server[]): App {
@@ -163,13 +196,21 @@ async function guard(app: App, { settings, queue }: AppParts, keys: KeyRing): Pr
 }
 
 /** One log line and one count for each request; prompts only when asked for. */
-function observe(app: App, { settings, queue }: AppParts, metrics: Metrics, servers: readonly Server[]): void {
+function observe(
+  app: App,
+  { settings, queue }: AppParts,
+  metrics: Metrics,
+  servers: readonly Server[],
+  running: Running,
+): void {
   if (settings.logPrompts) {
     app.addHook('preHandler', async request => request.log.info({ body: request.body }, 'request body'));
   }
   app.addHook('onRequest', async (request, reply) => {
+    running.add();
     // `close` comes for every answer, also for one that nobody waits for any more
     reply.raw.once('close', () => {
+      running.remove();
       const { statusCode: status, writableFinished } = reply.raw;
       const route = request.routeOptions.url ?? 'unknown';
       const facts = { method: request.method, route, ms: Math.round(reply.elapsedTime) };
@@ -203,6 +244,8 @@ function errorHandler(errorBody: (error: HttpError, requestId: string) => unknow
     const wire = toHttpError(error);
     if (error instanceof ColiError && error.code === 'ENGINE_DIED') state.fail(error);
     if (wire.ours) request.log.error({ err: error }, 'a request failed');
+    // whoever calls the server by a foreign name has nothing more to say
+    if (wire.status === 403) reply.header('connection', 'close');
     if (wire.status === 401) reply.header('www-authenticate', 'Bearer');
     if (error instanceof ColiError && error.code === 'METHOD_NOT_ALLOWED')
       reply.header('allow', error.details['allowed']);

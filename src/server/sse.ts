@@ -47,9 +47,7 @@ export async function whileConnected<T>(
   const abort = new AbortController();
   const leave = onGone(reply.raw, stop, reason => abort.abort(reason));
   try {
-    return await work(abort.signal);
-  } catch (error) {
-    throw abort.signal.aborted ? abort.signal.reason : error;
+    return await orAborted(work(abort.signal), abort.signal);
   } finally {
     leave();
   }
