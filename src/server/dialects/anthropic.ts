@@ -18,13 +18,9 @@ import {
 import { parseBody } from './openai-body.ts';
 import { bodyParser } from './route-body.ts';
 
-const errorReplies = {
-  400: AnthropicErrorReply,
-  404: AnthropicErrorReply,
-  429: AnthropicErrorReply,
-  500: AnthropicErrorReply,
-  503: AnthropicErrorReply,
-};
+const errorReplies = Object.fromEntries(
+  [400, 401, 403, 404, 413, 415, 429, 500, 503].map(status => [status, AnthropicErrorReply]),
+) as Record<400 | 401, typeof AnthropicErrorReply>;
 
 export const anthropicDialect: Dialect = {
   name: 'Anthropic Messages',
