@@ -31,7 +31,8 @@ export interface History {
   /** Keys that the last row sees. */
   readonly keys: number;
   readonly positions: Tensor;
-  readonly cache: { arenaOf(layer: number): number; rowTables(layer: number): Tensor };
+  /** kvLayout: id of the layout of keys and values, f32 or bf16. */
+  readonly cache: { readonly kvLayout: number; arenaOf(layer: number): number; rowTables(layer: number): Tensor };
 }
 
 export interface HeadShape {
@@ -178,8 +179,25 @@ export class Compute {
     this.#args(p, q.at[arena], out.at[arena], heads, kvHeads, headDim);
     this.lanes.control.floats[p + 5] = scale;
     const tables = history.cache.rowTables(layer).at[arena];
-    this.#args(p + 6, history.positions.at[arena], tables, this.#scratch.at[arena], this.#scratch.columns * 4);
+    const { kvLayout } = history.cache;
+    this.#args(
+      p + 6,
+      history.positions.at[arena],
+      tables,
+      kvLayout,
+      this.#scratch.at[arena],
+      this.#scratch.columns * 4,
+    );
     if (arena !== 0) this.#copyBacks.push({ from: arena, to: out, firstRow: 0, rows: out.columns, n });
+  }
+
+  /**
+   * Rows firstRow..firstRow+n-1 of x (replicated) as bfloat16, rounded to nearest even, at the even address `to` of an arena.
+   */
+  storeBf16(x: Tensor, firstRow: number, n: number, arena: number, to: number): void {
+    if (arena !== 0) this.#copyRows(x, arena, n, firstRow);
+    const p = this.#command(Op.toBf16, arena, n * x.columns, ELEMENT_COST);
+    this.#args(p, x.at[arena] + firstRow * x.columns * 4, to);
   }
 
   /** y rows = w x rows. Output columns beyond w.rows are left alone. */
@@ -335,10 +353,11 @@ export class Compute {
     unsigned[p + 11] = l;
   }
 
-  #copyRows(tensor: Tensor, arena: number, n: number): void {
+  #copyRows(tensor: Tensor, arena: number, n: number, firstRow = 0): void {
     const { words } = this.arenas;
-    const from = tensor.at[0] / 4;
-    words[arena].set(words[0].subarray(from, from + n * tensor.columns), tensor.at[arena] / 4);
+    const skipped = firstRow * tensor.columns;
+    const from = tensor.at[0] / 4 + skipped;
+    words[arena].set(words[0].subarray(from, from + n * tensor.columns), tensor.at[arena] / 4 + skipped);
   }
 
   #finishCopies(): void {

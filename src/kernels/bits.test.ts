@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { LAYOUT_ID, type Layout, layoutBytes } from '../quant/layouts.ts';
 import * as cases from './cases.ts';
-import type { Kernels } from './kernels.ts';
+import { type Kernels, KV_BLOCK } from './kernels.ts';
 import { type Kind, RandomValues } from './random-values.ts';
 import { createReferenceKernels } from './reference/reference.ts';
 import type { Op, Scene } from './scene.ts';
@@ -77,6 +77,45 @@ describe('laws', () => {
     });
   }
 
+  test('attention over bfloat16 is attention over the float32 numbers that it stands for', () => {
+    const [keys, heads, kvHeads, headDim] = [130, 6, 2, 45];
+    const count = 2 * KV_BLOCK * kvHeads * headDim;
+    const random = new RandomValues(21);
+    const [q, positions, tables, table] = [4096, 16384, 16448, 16512];
+    const [scratch, wide, narrow, out] = [65536, 131072, 524288, 1048576];
+    const floats = (at: number, length: number) => new Float32Array(memory.buffer, at, length);
+    const words = (at: number, values: number[]) => new Int32Array(memory.buffer, at, values.length).set(values);
+    floats(q, heads * headDim).set(random.floats(heads * headDim, 'ordinary'));
+    floats(wide, 3 * count).set(random.floats(3 * count, 'ordinary'));
+    const bits = new Uint32Array(memory.buffer, wide, 3 * count);
+    for (let i = 0; i < bits.length; i++) bits[i] &= 0xffff0000;
+    words(positions, [keys - 1]);
+    words(tables, [table]);
+    for (const { name, kernels } of IMPLEMENTATIONS) {
+      const attend = (layout: 'f32' | 'bf16', first: number, blockBytes: number): number[] => {
+        words(table, [first, first + blockBytes, first + 2 * blockBytes]);
+        kernels.attention(
+          q,
+          out,
+          heads,
+          kvHeads,
+          headDim,
+          0.2,
+          positions,
+          tables,
+          LAYOUT_ID[layout],
+          scratch,
+          0,
+          heads,
+        );
+        return [...new Int32Array(memory.buffer, out, heads * headDim)];
+      };
+      floats(narrow, 3 * count).fill(Number.NaN);
+      kernels.toBf16(wide, narrow, 0, 3 * count);
+      expect(attend('bf16', narrow, count * 2), name).toEqual(attend('f32', wide, count * 4));
+    }
+  });
+
   test('work may be cut anywhere', () => {
     const kind = 'ordinary';
     const scenes = [
@@ -87,7 +126,11 @@ describe('laws', () => {
       ...FLOAT_LAYOUTS.map(layout => cases.embedCase(5, { layout, rows: 9, columns: 70, n: 6, kind })),
       cases.rmsNormCase(6, { rows: 6, columns: 70, kind }),
       cases.ropeCase(7, { rows: 6, heads: 2, headDim: 24, rotaryDim: 16, kind }),
-      cases.attentionCase(8, { keys: [5, 70, 30], heads: 4, kvHeads: 2, headDim: 24, kind }),
+      ...(['f32', 'bf16'] as const).flatMap(layout => [
+        cases.attentionCase(8, { keys: [5, 70, 30], heads: 4, kvHeads: 2, headDim: 24, kind, layout }),
+        cases.attentionCase(8, { keys: [70, 70, 69], shared: true, heads: 4, kvHeads: 4, headDim: 21, kind, layout }),
+      ]),
+      cases.toBf16Case(9, { elements: 75, kind: 'ties', misalign: 2 }),
       ...(['swiglu', 'add', 'scale', 'clamp'] as const).map(op => cases.elementCase(op, 9, { elements: 75, kind })),
       cases.softmaxCase(10, { rows: 6, columns: 70, kind }),
       cases.topKCase(11, { rows: 6, columns: 20, k: 4, normalise: 1, kind: 'steps' }),
@@ -119,6 +162,7 @@ test('offsets above 2 GiB', () => {
     const [codes, scales, sums] = [base + 4096, base + 8192, base + 12288];
     const [weights, y, positions, tables, blocks] = [16384, 20480, 24576, 24640, 24704].map(at => base + at);
     const [block, scratch, out] = [base + 32768, base + 65536, base + 69632];
+    const [half, halfOut] = [base + 73728, base + 90112];
     new Float32Array(arena.buffer, base, x.length).set(x);
     new Uint8Array(arena.buffer, weights, w.length).set(w);
     new Float32Array(arena.buffer, block, 2 * 64 * 64).set(random.floats(2 * 64 * 64, 'equal'));
@@ -127,8 +171,12 @@ test('offsets above 2 GiB', () => {
     new Int32Array(arena.buffer, blocks, 1).set([block]);
     kernels.quantise(base, 64, codes, scales, sums, 0, 8);
     kernels.matmulTiles(LAYOUT_ID['q4g64-f32'], weights, 16, 1, codes, scales, sums, 0, y, 16, 0, 8, 0, 1);
-    kernels.attention(base, out, 1, 1, 64, 0.1, positions, tables, scratch, 0, 1);
-    return Float32Array.from([...new Float32Array(arena.buffer, y, 128), ...new Float32Array(arena.buffer, out, 64)]);
+    kernels.attention(base, out, 1, 1, 64, 0.1, positions, tables, LAYOUT_ID.f32, scratch, 0, 1);
+    kernels.toBf16(block, half, 0, 2 * 64 * 64);
+    new Int32Array(arena.buffer, blocks, 1).set([half]);
+    kernels.attention(base, halfOut, 1, 1, 64, 0.1, positions, tables, LAYOUT_ID.bf16, scratch, 0, 1);
+    const floats = (at: number, count: number) => [...new Float32Array(arena.buffer, at, count)];
+    return Float32Array.from([...floats(y, 128), ...floats(out, 64), ...floats(halfOut, 64)]);
   };
   const names = ['reference', ...IMPLEMENTATIONS.map(one => one.name)] as const;
   const wanted = run(createReferenceKernels(arena), 65536);

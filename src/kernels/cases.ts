@@ -244,12 +244,14 @@ export interface AttentionFacts {
   kvHeads: number;
   headDim: number;
   kind: Kind;
+  /** What the KV blocks hold; default f32. */
+  layout?: 'f32' | 'bf16';
 }
 
 export function attentionCase(seed: number, facts: AttentionFacts): Scene {
   const scene = new Scene('attention', label(facts));
   const random = new RandomValues(seed);
-  const { keys, heads, kvHeads, headDim, kind, shared } = facts;
+  const { keys, heads, kvHeads, headDim, kind, shared, layout = 'f32' } = facts;
   const kvColumns = kvHeads * headDim;
   const histories = (shared ? keys.slice(0, 1) : keys).map(count => {
     const blocks: number[] = [];
@@ -259,7 +261,7 @@ export function attentionCase(seed: number, facts: AttentionFacts): Scene {
       const used = Math.min(KV_BLOCK, count - from) * kvColumns;
       values.set(random.floats(used, kind));
       values.set(random.floats(used, kind), KV_BLOCK * kvColumns);
-      blocks.unshift(scene.floats(values));
+      blocks.unshift(layout === 'f32' ? scene.floats(values) : scene.bytes(upperHalves(values), 4));
     }
     return scene.ints(blocks);
   });
@@ -271,7 +273,40 @@ export function attentionCase(seed: number, facts: AttentionFacts): Scene {
   scene.units = keys.length * heads;
   const scale = Math.fround(1 / Math.sqrt(headDim));
   scene.run = (k, from, to) =>
-    k.attention(q, out, heads, kvHeads, headDim, scale, positions, tableOfTables, scratch, from, to);
+    k.attention(q, out, heads, kvHeads, headDim, scale, positions, tableOfTables, LAYOUT_ID[layout], scratch, from, to);
+  return scene;
+}
+
+/** Float32 values as bfloat16, cut off. */
+function upperHalves(values: Float32Array): Uint8Array {
+  const words = new Uint32Array(values.buffer);
+  return new Uint8Array(Uint16Array.from(words, word => word >>> 16).buffer);
+}
+
+/** `bits`: any words. `ties`: what lies half way between two bfloat16 numbers, at it or next to it, of any size and sign. */
+export type RoundingKind = Kind | 'bits' | 'ties';
+
+/** Upper halves around which rounding changes its kind: zero, the last denormal, the last number, infinity, NaN. */
+const UPPER = [0, 0x7f, 0x80, 0x3f80, 0x3f81, 0x7f7f, 0x7f80, 0x7f81, 0x7fbf, 0x7fc0, 0x7fff];
+const LOWER = [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff];
+
+export function toBf16Case(seed: number, facts: { elements: number; kind: RoundingKind; misalign?: number }): Scene {
+  const scene = new Scene('toBf16', label(facts));
+  const random = new RandomValues(seed);
+  const { elements, kind, misalign = 0 } = facts;
+  const tie = () => {
+    const upper = random.integer(0, 3) ? UPPER[random.integer(0, UPPER.length - 1)] : random.integer(0, 0x7fff);
+    return (random.integer(0, 1) << 31) | (upper << 16) | LOWER[random.integer(0, LOWER.length - 1)];
+  };
+  const word = () => {
+    if (kind === 'bits') return random.bits();
+    return kind === 'ties' ? tie() : new Int32Array(Float32Array.of(random.float(kind)).buffer)[0];
+  };
+  // as integers, so that NaN keeps its payload and the result is compared in every bit
+  const x = scene.ints(Array.from({ length: elements }, word));
+  const y = scene.bytes(new Uint8Array(elements * 2).fill(0xa5), misalign);
+  scene.units = elements;
+  scene.run = (k, from, to) => k.toBf16(x, y, from, to);
   return scene;
 }
 

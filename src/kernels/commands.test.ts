@@ -33,7 +33,8 @@ function arrange(): void {
   new Int32Array(memory.buffer, POSITIONS, 4).set([2, 0, 3, 1]);
   new Int32Array(memory.buffer, TABLES, 4).fill(BLOCKS);
   new Int32Array(memory.buffer, BLOCKS, 1).set([BLOCK]);
-  new Float32Array(memory.buffer, BLOCK, 2 * 64 * 32).set(random.floats(2 * 64 * 32, 'ordinary'));
+  const keyValues = new Uint32Array(random.floats(2 * 64 * 32, 'ordinary').buffer);
+  new Uint16Array(memory.buffer, BLOCK, keyValues.length).set(keyValues.map(word => word >>> 16));
   new Float32Array(memory.buffer, WEIGHTS, 16).set(random.floats(16, 'ordinary'));
 }
 
@@ -46,13 +47,19 @@ const COMMANDS: Record<keyof typeof Op, { args: number[]; real?: number; from: n
   matmulExact: { args: [q4, W, 100, X, 128, 0, Y, 48, 0, 3, SCRATCH, LANE_BYTES], from: 5, to: 19 },
   rmsNorm: { args: [X, Z, Y, 128, 0.25], real: 4, from: 1, to: 3 },
   rope: { args: [X, 4, 32, 24, Z, POSITIONS], from: 1, to: 4 },
-  attention: { args: [X, Y, 4, 2, 16, 0.125, POSITIONS, TABLES, SCRATCH, LANE_BYTES], real: 5, from: 3, to: 14 },
+  attention: {
+    args: [X, Y, 4, 2, 16, 0.125, POSITIONS, TABLES, LAYOUT_ID.bf16, SCRATCH, LANE_BYTES],
+    real: 5,
+    from: 3,
+    to: 14,
+  },
   swiglu: { args: [X, Z], from: 5, to: 70 },
   add: { args: [X, Y], from: 5, to: 70 },
   softmax: { args: [X, Y, 40], from: 1, to: 4 },
   topK: { args: [X, 40, 3, IDS, WEIGHTS, 1], from: 1, to: 4 },
   combine: { args: [X, Y, WEIGHTS, 2, 40], from: 1, to: 3 },
   clamp: { args: [X, 0.125], real: 1, from: 5, to: 70 },
+  toBf16: { args: [X, Y], from: 5, to: 70 },
   swigluQuantise: { args: [X, Z, 128, CODES, SCALES, SUMS], from: 1, to: 3 },
   rmsNormQuantise: { args: [X, Z, Y, 128, 0.25, CODES, SCALES, SUMS], real: 4, from: 1, to: 3 },
 };

@@ -20,6 +20,7 @@ export const Op = {
   swigluQuantise: 14,
   /** rmsNorm of whole rows, then their quantisation. */
   rmsNormQuantise: 15,
+  toBf16: 16,
 } as const;
 
 export type OpCode = (typeof Op)[keyof typeof Op];
@@ -125,7 +126,8 @@ function execute(
         f[p + 5],
         a[p + 6],
         a[p + 7],
-        a[p + 8] + lane * a[p + 9],
+        a[p + 8],
+        a[p + 9] + lane * a[p + 10],
         from,
         to,
       );
@@ -151,6 +153,9 @@ function execute(
       break;
     case Op.clamp:
       k.clamp(a[p], f[p + 1], from, to);
+      break;
+    case Op.toBf16:
+      k.toBf16(a[p], a[p + 1], from, to);
       break;
     default:
       throw new Error(`unknown op code ${op}`);

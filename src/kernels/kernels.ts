@@ -5,7 +5,7 @@
  * two arguments (a half-open range of output rows, panels, items or elements), never along a reduction.
  */
 
-/** Tokens per KV block: K rows [KV_BLOCK, kvHeads*headDim], then V rows of the same shape, float32. */
+/** Tokens per KV block: K rows [KV_BLOCK, kvHeads*headDim], then V rows of the same shape, float32 or bfloat16. */
 export const KV_BLOCK = 64;
 
 /** Floats of scratch that attention needs per key: four queries are worked on together. */
@@ -121,8 +121,9 @@ export interface Kernels {
 
   /**
    * Two-pass softmax attention over KV blocks. q, out: [rows, heads*headDim]. positions: i32 [rows]; row r sees keys
-   * 0..positions[r]. tables: i32 [rows], offset of the row's block table (i32 block offsets). Head h reads KV head
-   * h / (heads/kvHeads). scratch: ATTENTION_SCRATCH floats per key, owned by this lane. Range: items = row*heads + head.
+   * 0..positions[r]. tables: i32 [rows], offset of the row's block table (i32 block offsets, multiples of 4). layout: id
+   * of what the blocks hold, f32 or bf16; a bfloat16 is decoded exactly, and then all is as with float32. Head h reads KV
+   * head h / (heads/kvHeads). scratch: ATTENTION_SCRATCH floats per key, owned by this lane. Range: items = row*heads + head.
    */
   attention(
     q: number,
@@ -133,6 +134,7 @@ export interface Kernels {
     scale: number,
     positions: number,
     tables: number,
+    layout: number,
     scratch: number,
     item0: number,
     item1: number,
@@ -149,6 +151,12 @@ export interface Kernels {
 
   /** x = min(max(x, -limit), limit). Range: elements. */
   clamp(x: number, limit: number, element0: number, element1: number): void;
+
+  /**
+   * y = x as bfloat16, rounded to nearest, ties to even; of a NaN the upper half, made quiet. y: 16-bit elements at a
+   * multiple of 2, apart from x. Range: elements.
+   */
+  toBf16(x: number, y: number, element0: number, element1: number): void;
 
   /** y = softmax(x) per row of `columns`. y may be x. Range: rows. */
   softmax(x: number, y: number, columns: number, row0: number, row1: number): void;

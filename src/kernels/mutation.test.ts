@@ -4,6 +4,7 @@
  */
 
 import { expect, test } from 'vitest';
+import { roundToBfloat } from '../quant/floats.ts';
 import { LAYOUT_ID, type Layout } from '../quant/layouts.ts';
 import type { Kernels } from './kernels.ts';
 import * as make from './mutants/test-support.ts';
@@ -14,6 +15,9 @@ import { counted, memory, reference, SCENES } from './test-support.ts';
 
 const { f, f32, SUMS, mapped, swigluWith, laneSum, plainSum, laneProducts, fusedSum, roundEven } = make;
 const { rmsOutput, rmsFactor, reduce, neighbourTree } = make;
+
+const { bf16, f16 } = LAYOUT_ID;
+const isNaNWord = (word: number): boolean => (word & 0x7fffffff) > 0x7f800000;
 
 /** As the reference, but the layout is mistaken for another one. */
 const embedAs =
@@ -66,6 +70,8 @@ const MUTANTS: { readonly [K in Op]: Readonly<Record<string, Kernels[K]>> } = {
     'heads interleaved': make.attentionWith({ kvHead: (head, kvHeads) => head % kvHeads }),
     'fused multiply-add': make.attentionWith({ fused: true }),
     'division before the values': make.attentionWith({ early: true }),
+    'bfloat16 read as float16': make.attentionWith({ readAs: layout => (layout === bf16 ? f16 : layout) }),
+    'float32 read as bfloat16': make.attentionWith({ readAs: () => bf16 }),
   },
   swiglu: {
     'library exponential': swigluWith((x, up) => f(x / f(1 + f(Math.exp(-x)))) * up),
@@ -86,6 +92,19 @@ const MUTANTS: { readonly [K in Op]: Readonly<Record<string, Kernels[K]>> } = {
       mapped(value => (value < f(limit) ? Math.max(value, -f(limit)) : limit))(x, x, element0, element1),
     'one side only': (x, limit, element0, element1) =>
       mapped(value => (value > f(limit) ? limit : value))(x, x, element0, element1),
+  },
+  toBf16: {
+    truncation: make.toBf16With(word => word >>> 16),
+    'half away from zero': make.toBf16With(word => (word + 0x8000) >>> 16),
+    'half towards zero': make.toBf16With(word => (word + 0x7fff) >>> 16),
+    'NaN rounded as a number': make.toBf16With(word => (word + 0x7fff + ((word >>> 16) & 1)) >>> 16),
+    'signalling NaN left so': make.toBf16With(word => (isNaNWord(word) ? word >>> 16 : roundToBfloat(word))),
+    'denormals flushed': make.toBf16With(word => (word & 0x7f800000 ? roundToBfloat(word) : (word >>> 16) & 0x8000)),
+    'too large stays finite': make.toBf16With(word => {
+      const rounded = roundToBfloat(word);
+      return (rounded & 0x7fff) === 0x7f80 && (word & 0x7fffffff) !== 0x7f800000 ? rounded - 1 : rounded;
+    }),
+    'last element left out': (x, y, element0, element1) => reference.toBf16(x, y, element0, element1 - 1),
   },
   softmax: {
     'library exponential': make.softmaxWith({ exp: Math.exp }),
@@ -140,6 +159,7 @@ test('the same machinery finds nothing wrong with the reference, nor with the mu
     rmsNorm: make.rmsWith(rmsOutput, rmsFactor, laneProducts),
     rope: make.ropeWith(false, false),
     attention: make.attentionWith({}),
+    toBf16: make.toBf16With(roundToBfloat),
     softmax: make.softmaxWith({}),
     topK: make.topKWith((value, best) => value > best, laneSum),
     combine: make.combineWith(slot => slot, false, false),

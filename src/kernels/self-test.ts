@@ -14,6 +14,7 @@ import {
   ropeCase,
   softmaxCase,
   tilesCase,
+  toBf16Case,
   topKCase,
 } from './cases.ts';
 import type { Kernels } from './kernels.ts';
@@ -50,6 +51,9 @@ export function selfTestScenes(): Scene[] {
     ropeCase(8, { rows: 2, heads: 2, headDim: 24, rotaryDim: 20, kind }),
     attentionCase(9, { keys: [66, 3], heads: 2, kvHeads: 1, headDim: 40, kind }),
     attentionCase(9, { keys: [67, 66, 65], shared: true, heads: 2, kvHeads: 2, headDim: 40, kind }),
+    attentionCase(9, { keys: [66, 3], heads: 2, kvHeads: 1, headDim: 40, kind, layout: 'bf16' }),
+    attentionCase(9, { keys: [67, 66, 65], shared: true, heads: 2, kvHeads: 2, headDim: 45, kind, layout: 'bf16' }),
+    toBf16Case(9, { elements: 150, kind: 'ties', misalign: 2 }),
     elementCase('swiglu', 10, { elements, kind: 'extreme' }),
     elementCase('add', 11, { elements, kind }),
     elementCase('scale', 12, { elements, kind }),

@@ -132,11 +132,15 @@ function* topKShapes(): Generator<cases.RowFacts & { k: number; normalise: numbe
 }
 
 function* attentionShapes(): Generator<cases.AttentionFacts> {
-  for (const headDim of [8, 12, 24, 30, 64, 80, 128, 160]) {
+  for (const layout of ['f32', 'bf16'] as const) for (const facts of attentionFacts()) yield { ...facts, layout };
+}
+
+function* attentionFacts(): Generator<cases.AttentionFacts> {
+  for (const headDim of [1, 8, 12, 15, 24, 30, 33, 64, 80, 128, 160]) {
     for (const kind of ALL) yield { keys: [1, 64, 65, 17], heads: 4, kvHeads: 2, headDim, kind };
   }
   for (const kvHeads of [1, 2, 3, 6]) {
-    for (const headDim of [16, 20, 80, 128]) {
+    for (const headDim of [16, 20, 21, 80, 128]) {
       yield { keys: [140, 138, 139, 140, 1, 64], shared: true, heads: 6, kvHeads, headDim, kind: 'ordinary' };
     }
   }
@@ -151,6 +155,14 @@ function* elementScenes(op: ElementOp, factors: readonly number[]): Generator<Sc
   for (const elements of [...ODD_COLUMNS, 64, 100, 1000]) {
     for (const kind of ALL) {
       for (const factor of factors) yield cases.elementCase(op, seed++, { elements, kind, factor });
+    }
+  }
+}
+
+function* roundingShapes(): Generator<Parameters<typeof cases.toBf16Case>[1]> {
+  for (const elements of [...ODD_COLUMNS, 64, 100, 1000]) {
+    for (const kind of [...ALL, 'bits', 'ties'] as const) {
+      for (const misalign of [0, 2, 14]) yield { elements, kind, misalign };
     }
   }
 }
@@ -194,6 +206,7 @@ export const SCENES: Readonly<Record<Op, () => Iterable<Scene>>> = {
   add: () => elementScenes('add', [1]),
   scale: () => elementScenes('scale', [0.3, 0, Number.NaN]),
   clamp: () => elementScenes('clamp', [0.3, 1e9, 0, -1]),
+  toBf16: () => each(roundingShapes(), cases.toBf16Case),
   softmax: () => each(rowShapes(ALL), cases.softmaxCase),
   topK: () => each(topKShapes(), cases.topKCase),
   combine: () =>

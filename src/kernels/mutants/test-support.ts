@@ -183,22 +183,28 @@ interface AttentionFlaws {
   value?: (e: number, v: number, sum: number) => number;
   fused?: boolean;
   early?: boolean;
+  /** What the layout of keys and values is taken for. */
+  readAs?: (layout: number) => number;
 }
 
 export function attentionWith(flaws: AttentionFlaws): Kernels['attention'] {
   const { score = (count, product) => reduce(count, i => f(product(i))), expSum = laneSum, early } = flaws;
   const { kvHead = (head, kvHeads, heads) => Math.floor((head * kvHeads) / heads), fused } = flaws;
-  return (q, out, heads, kvHeads, headDim, scale, positions, tables, scratch, item0, item1) => {
+  const { readAs = layout => layout } = flaws;
+  return (q, out, heads, kvHeads, headDim, scale, positions, tables, layout, scratch, item0, item1) => {
     for (let item = item0; item < item1; item++) {
       const row = Math.floor(item / heads);
       const keys = i32[(positions >> 2) + row] + 1;
-      const block = (key: number): number => i32[(i32[(tables >> 2) + row] >> 2) + Math.floor(key / KV_BLOCK)] >> 2;
+      const block = (key: number): number => i32[(i32[(tables >> 2) + row] >> 2) + Math.floor(key / KV_BLOCK)];
       const offset = kvHead(item % heads, kvHeads, heads) * headDim;
-      const at = (key: number): number => block(key) + (key % KV_BLOCK) * kvHeads * headDim + offset;
+      const element = (key: number, first: number, i: number): number => {
+        const row = first + (key % KV_BLOCK);
+        return decodeElement(bytes, readAs(layout), block(key), kvHeads * headDim, row, offset + i);
+      };
       const e = f32.subarray(scratch >> 2, (scratch >> 2) + keys);
       const query = (q >> 2) + item * headDim;
       for (let key = 0; key < keys; key++) {
-        e[key] = f(score(headDim, i => f32[query + i] * f32[at(key) + i])) * f(scale);
+        e[key] = f(score(headDim, i => f32[query + i] * element(key, 0, i))) * f(scale);
       }
       const max = largest(e);
       for (let key = 0; key < keys; key++) e[key] = exp32(f(e[key] - max));
@@ -207,7 +213,7 @@ export function attentionWith(flaws: AttentionFlaws): Kernels['attention'] {
         let value = 0;
         for (let key = 0; key < keys; key++) {
           const weight = early ? f(e[key] / sum) : e[key];
-          const product = weight * f32[at(key) + KV_BLOCK * kvHeads * headDim + i];
+          const product = weight * element(key, KV_BLOCK, i);
           value = f(value + (fused ? product : f(product)));
         }
         f32[(out >> 2) + item * headDim + i] = early ? value : value / sum;
@@ -292,6 +298,13 @@ export function combineWith(
       }
       f32[(x >> 2) + at] = straight ? sum : f32[(x >> 2) + at] + sum;
     }
+  };
+}
+
+/** `round`: bits of a float32 to 16 bits, of which higher ones are cut. */
+export function toBf16With(round: (word: number) => number): Kernels['toBf16'] {
+  return (x, y, element0, element1) => {
+    for (let i = element0; i < element1; i++) bytes.setUint16(y + 2 * i, round(i32[(x >> 2) + i]), true);
   };
 }
 

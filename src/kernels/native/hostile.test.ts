@@ -4,7 +4,8 @@ import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { describe, expect, test } from 'vitest';
-import type { Kernels } from '../kernels.ts';
+import { LAYOUT_ID } from '../../quant/layouts.ts';
+import { type Kernels, KV_BLOCK } from '../kernels.ts';
 import type { Op, Scene } from '../scene.ts';
 import { SELF_TEST_PAGES, selfTestScenes } from '../self-test.ts';
 import { createNativeKernels, loadNative, nativeVariants } from './native.ts';
@@ -24,11 +25,12 @@ const KINDS: Readonly<Record<Op, string>> = {
   embed: 'c p c p p c c',
   rmsNorm: 'p p p c f c c',
   rope: 'p c c c p p c c',
-  attention: 'p p c c c f p p p c c',
+  attention: 'p p c c c f p p c p c c',
   swiglu: 'p p p c c',
   add: 'p p c c',
   scale: 'p f c c',
   clamp: 'p f c c',
+  toBf16: 'p p c c',
   softmax: 'p p c c c',
   topK: 'p c c p p n c c',
   combine: 'p p p c c c c',
@@ -41,15 +43,28 @@ interface Recorded {
   readonly args: readonly number[];
 }
 
+/** A good call of a kernel: the first of the self-test that passes. */
+function recorded(op: Op, passes: (args: readonly number[]) => boolean = () => true): Recorded {
+  for (const scene of selfTestScenes().filter(one => one.op === op)) {
+    let args: number[] = [];
+    const record = { [op]: (...given: number[]) => void (args = given) } as unknown as Kernels;
+    scene.run(record, 0, scene.units);
+    if (passes(args)) return { scene, op, args };
+  }
+  throw new Error(`no such call of ${op}`);
+}
+
+/** Attention's arguments: offset of the block tables' table, layout of keys and values. */
+const [TABLES, KV_LAYOUT] = [7, 8];
+/** Attention over float32 and over bfloat16: two rows, the first with two blocks and the second with one. */
+const ATTENTION: readonly Recorded[] = [LAYOUT_ID.f32, LAYOUT_ID.bf16].map(id =>
+  recorded('attention', args => args[KV_LAYOUT] === id),
+);
 /** One good call of every kernel, with several rows where the kernel has rows. */
-const CALLS: readonly Recorded[] = Object.keys(KINDS).map(key => {
-  const op = key as Op;
-  const scene = selfTestScenes().find(one => one.op === op)!;
-  let args: number[] = [];
-  const record = { [op]: (...given: number[]) => void (args = given) } as unknown as Kernels;
-  scene.run(record, 0, scene.units);
-  return { scene, op, args };
-});
+const CALLS: readonly Recorded[] = [
+  ...(Object.keys(KINDS) as Op[]).filter(op => op !== 'attention').map(op => recorded(op)),
+  ...ATTENTION,
+];
 
 type Call = (...args: unknown[]) => unknown;
 
@@ -90,7 +105,7 @@ describe.skipIf(NAMES.length === 0)('bounds', () => {
   // The checks are the same code for all variants.
   const kernels = NAMES.length > 0 ? createNativeKernels(loadNative(), NAMES[0])(memory) : ({} as Kernels);
 
-  describe.each(CALLS)('$op', ({ scene, op, args }) => {
+  describe.each(CALLS)('$op $scene.label', ({ scene, op, args }) => {
     const call = kernels[op] as Call;
     const kinds = KINDS[op].split(' ');
     const each = (kind: RegExp): number[] => args.map((_, i) => i).filter(i => kind.test(kinds[i]));
@@ -144,9 +159,10 @@ describe.skipIf(NAMES.length === 0)('bounds', () => {
     });
   });
 
+  const callOf = (op: Op): Recorded => CALLS.find(one => one.op === op)!;
+
   /** Puts one word into the memory of a good call. */
-  function withWord(op: Op, at: (args: readonly number[]) => number, value: number): void {
-    const { scene, args } = CALLS.find(one => one.op === op)!;
+  function withWord({ op, scene, args }: Recorded, at: (args: readonly number[]) => number, value: number): void {
     scene.arrange(memory);
     const offset = at(args);
     expect(offset % 4).toBe(0);
@@ -161,30 +177,63 @@ describe.skipIf(NAMES.length === 0)('bounds', () => {
   ] as const)('index tables of %s', (op, xIndex, yIndex) => {
     for (const table of [xIndex, yIndex])
       for (const value of [-1, -(2 ** 31), 2 ** 31 - 1, 2 ** 16])
-        for (const entry of [0, 1]) withWord(op, args => args[table] + 4 * entry, value);
+        for (const entry of [0, 1]) withWord(callOf(op), args => args[table] + 4 * entry, value);
   });
 
   test('ids of embed, positions of rope', () => {
     for (const value of [-1, -(2 ** 31), 2 ** 31 - 1, SIZE]) {
       for (const entry of [0, 1]) {
-        withWord('embed', args => args[3] + 4 * entry, value);
-        withWord('rope', args => args[5] + 4 * entry, value);
+        withWord(callOf('embed'), args => args[3] + 4 * entry, value);
+        withWord(callOf('rope'), args => args[5] + 4 * entry, value);
       }
     }
   });
 
-  test('positions, tables and blocks of attention', () => {
-    for (const value of [-1, -(2 ** 31), 2 ** 31 - 1, SIZE]) withWord('attention', args => args[6], value);
+  /** Address of a word of a block table. */
+  const block = (row: number, index: number) => (args: readonly number[]) => words[args[TABLES] / 4 + row] + 4 * index;
+
+  test.each(ATTENTION)('positions, tables and blocks of attention $scene.label', good => {
+    for (const value of [-1, -(2 ** 31), 2 ** 31 - 1, SIZE]) withWord(good, args => args[6], value);
     const wrong = [0, 2, -4, SIZE, SIZE - 4, 2 ** 31, 2 ** 32 - 4];
     for (const value of wrong) {
-      for (const row of [0, 1]) withWord('attention', args => args[7] + 4 * row, value);
-      // The first row has two blocks, the second one.
-      const block = (row: number, index: number) => (args: readonly number[]) => words[args[7] / 4 + row] + 4 * index;
-      for (const at of [block(0, 0), block(0, 1), block(1, 0)]) withWord('attention', at, value);
+      for (const row of [0, 1]) withWord(good, args => args[TABLES] + 4 * row, value);
+      for (const at of [block(0, 0), block(0, 1), block(1, 0)]) withWord(good, at, value);
     }
-    const { args } = CALLS.find(one => one.op === 'attention')!;
-    expectRefused(kernels.attention as Call, replaced(args, 3, 0), 'no KV heads');
-    expectRefused(kernels.attention as Call, replaced(args, 2, 0), 'no heads');
+    expectRefused(kernels.attention as Call, replaced(good.args, 3, 0), 'no KV heads');
+    expectRefused(kernels.attention as Call, replaced(good.args, 2, 0), 'no heads');
+  });
+
+  test.each(ATTENTION)('the last block of attention may end where the arena ends $scene.label', good => {
+    const { scene, args } = good;
+    const [, , , kvHeads, headDim] = args;
+    const elementBytes = args[KV_LAYOUT] === LAYOUT_ID.bf16 ? 2 : 4;
+    const last = SIZE - 2 * KV_BLOCK * kvHeads * headDim * elementBytes;
+    for (const at of [block(0, 1), block(1, 0)]) {
+      withWord(good, at, last + 4);
+      scene.arrange(memory);
+      words[at(args) / 4] = last;
+      expect(attempt(kernels.attention as Call, args)).toBeNull();
+    }
+  });
+
+  test('layouts that keys and values cannot have', () => {
+    for (const { scene, args } of ATTENTION) {
+      for (const id of [...Object.values(LAYOUT_ID).filter(one => one > LAYOUT_ID.bf16), 7, -1, 2 ** 31, 2 ** 32]) {
+        scene.arrange(memory);
+        expectRefused(kernels.attention as Call, replaced(args, KV_LAYOUT, id), `layout ${id}`);
+      }
+    }
+  });
+
+  test('bfloat16 results may end where the arena ends, at any even address', () => {
+    const { scene, args } = callOf('toBf16');
+    const call = kernels.toBf16 as Call;
+    const last = SIZE - 2 * args[3];
+    for (const y of [last + 2, last + 1, last - 1, args[1] + 1]) {
+      scene.arrange(memory);
+      expectRefused(call, replaced(args, 1, y), `y at ${y}`);
+    }
+    for (const y of [last, last - 2]) expect(attempt(call, replaced(args, 1, y))).toBeNull();
   });
 
   test('sizes whose products pass 2^64', () => {

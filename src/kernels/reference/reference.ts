@@ -1,5 +1,6 @@
 /** The oracle: every kernel in plain TypeScript, one float32 operation at a time. Slow on purpose. */
 
+import { roundToBfloat } from '../../quant/floats.ts';
 import { LAYOUT_ID } from '../../quant/layouts.ts';
 import { type Kernels, KV_BLOCK } from '../kernels.ts';
 import { decodeElement, tileScale } from './decode.ts';
@@ -145,7 +146,7 @@ export function createReferenceKernels(memory: WebAssembly.Memory): Kernels {
       }
     },
 
-    attention(q, out, heads, kvHeads, headDim, scale, positions, tables, scratch, item0, item1) {
+    attention(q, out, heads, kvHeads, headDim, scale, positions, tables, layout, scratch, item0, item1) {
       const kvColumns = kvHeads * headDim;
       const scores = scratch >>> 2;
       for (let item = item0; item < item1; item++) {
@@ -155,12 +156,14 @@ export function createReferenceKernels(memory: WebAssembly.Memory): Kernels {
         const table = i32[(tables >>> 2) + row] >>> 2;
         const query = (q >>> 2) + item * headDim;
         const to = (out >>> 2) + item * headDim;
-        const keyAt = (key: number): number =>
-          (i32[table + Math.floor(key / KV_BLOCK)] >>> 2) + (key % KV_BLOCK) * kvColumns + kvHead * headDim;
+        /** Element i of this head in the key of a position (first = 0) or in its value (first = KV_BLOCK). */
+        const element = (key: number, first: number, i: number): number => {
+          const block = i32[table + Math.floor(key / KV_BLOCK)] >>> 0;
+          return decodeElement(bytes, layout, block, kvColumns, first + (key % KV_BLOCK), kvHead * headDim + i);
+        };
         let max = Number.NEGATIVE_INFINITY;
         for (let key = 0; key < keys; key++) {
-          const at = keyAt(key);
-          const score = f(reduce16(headDim, i => f32[query + i] * f32[at + i]) * f(scale));
+          const score = f(reduce16(headDim, i => f32[query + i] * element(key, 0, i)) * f(scale));
           f32[scores + key] = score;
           if (score > max) max = score;
         }
@@ -169,7 +172,7 @@ export function createReferenceKernels(memory: WebAssembly.Memory): Kernels {
         for (let i = 0; i < headDim; i++) {
           let value = 0;
           for (let key = 0; key < keys; key++) {
-            value = f(value + f(f32[scores + key] * f32[keyAt(key) + KV_BLOCK * kvColumns + i]));
+            value = f(value + f(f32[scores + key] * element(key, KV_BLOCK, i)));
           }
           f32[to + i] = value / sum;
         }
@@ -195,6 +198,10 @@ export function createReferenceKernels(memory: WebAssembly.Memory): Kernels {
         const value = f32[(x >>> 2) + i];
         f32[(x >>> 2) + i] = value > f(limit) ? limit : value < -f(limit) ? -limit : value;
       }
+    },
+
+    toBf16(x, y, element0, element1) {
+      for (let i = element0; i < element1; i++) bytes.setUint16(y + 2 * i, roundToBfloat(i32[(x >>> 2) + i]), true);
     },
 
     softmax(x, y, columns, row0, row1) {

@@ -5,7 +5,8 @@
 
 static const Op *const METHODS[] = {
     &op_quantise, &op_matmulTiles, &op_matmulFloat, &op_matmulExact, &op_embed,   &op_rmsNorm, &op_rope,    &op_attention,
-    &op_swiglu,   &op_add,         &op_scale,       &op_clamp,       &op_softmax, &op_topK,    &op_combine, &op_allFinite,
+    &op_swiglu,   &op_add,         &op_scale,       &op_clamp,       &op_toBf16,  &op_softmax, &op_topK,    &op_combine,
+    &op_allFinite,
 };
 enum { METHOD_COUNT = sizeof METHODS / sizeof METHODS[0] };
 
@@ -173,7 +174,7 @@ static napi_value supportedVariants(napi_env env) {
 }
 
 // INTERFACE of native.ts.
-enum { INTERFACE = 2 };
+enum { INTERFACE = 3 };
 
 NAPI_MODULE_INIT() {
   napi_value method, version;

@@ -22,6 +22,7 @@ enum {
   CLAMP,
   SWIGLU_QUANTISE,
   RMS_NORM_QUANTISE,
+  TO_BF16,
 };
 
 // Words that a command may use.
@@ -83,13 +84,14 @@ static void runCommand(Call *c, uint32_t code, const Command *command) {
     case MATMUL_EXACT: runWithScratch(c, &op_matmulExact, command, 10); break;
     case RMS_NORM: runOp(c, &op_rmsNorm, command); break;
     case ROPE: runOp(c, &op_rope, command); break;
-    case ATTENTION: runWithScratch(c, &op_attention, command, 8); break;
+    case ATTENTION: runWithScratch(c, &op_attention, command, 9); break;
     case SWIGLU: runSwiglu(c, command, command->from, command->to); break;
     case ADD: runOp(c, &op_add, command); break;
     case SOFTMAX: runOp(c, &op_softmax, command); break;
     case TOP_K: runOp(c, &op_topK, command); break;
     case COMBINE: runOp(c, &op_combine, command); break;
     case CLAMP: runOp(c, &op_clamp, command); break;
+    case TO_BF16: runOp(c, &op_toBf16, command); break;
     case SWIGLU_QUANTISE:
       runSwiglu(c, command, command->from * w[2], command->to * w[2]);
       quantiseAfter(c, command, w[0], w[2], 3);

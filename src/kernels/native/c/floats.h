@@ -38,6 +38,15 @@ INLINE void padWeights(const int layout, const uint8_t *w, int64_t count, uint8_
   memcpy(padded, w, (size_t)(count * floatBytes(layout)));
 }
 
+// Up to 16 weights of which `count` exist; the others are +0.
+INLINE Lanes decodeUpTo16(const int layout, const uint8_t *w, int64_t count) {
+  uint8_t padded[64];
+  padWeights(layout, w, atMost(16, count), padded);
+  Lanes r;
+  EACH_PART r.part[k] = decodePart(layout, padded, k);
+  return r;
+}
+
 // sum[i][j] += 16 weights of row i times 16 floats of x[j].
 INLINE void addProducts(const int layout, const int rows, const int xs, const uint8_t *const *w, const float *const *x,
                         Floats sum[4][4][PARTS]) {
@@ -157,13 +166,11 @@ static void decodeRow(int layout, const uint8_t *w, int64_t columns, int64_t row
   if (!isTile(layout)) {
     w += row * columns * floatBytes(layout);
     for (int64_t c = 0; c < columns; c += 16) {
-      uint8_t padded[64];
-      const int64_t count = atMost(16, columns - c);
-      padWeights(layout, w + c * floatBytes(layout), count, padded);
-      Lanes v;
-      EACH_PART v.part[k] = layout == F32 ? decodePart(F32, padded, k)
-                          : layout == BF16 ? decodePart(BF16, padded, k) : decodePart(F16, padded, k);
-      storeUpTo16(y + c, v, count);
+      const uint8_t *from = w + c * floatBytes(layout);
+      const int64_t left = columns - c;
+      const Lanes v = layout == F32 ? decodeUpTo16(F32, from, left)
+                    : layout == BF16 ? decodeUpTo16(BF16, from, left) : decodeUpTo16(F16, from, left);
+      storeUpTo16(y + c, v, left);
     }
     return;
   }

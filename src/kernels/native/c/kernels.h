@@ -50,6 +50,8 @@ typedef struct {
   float scale;
   const int32_t *positions;
   const uint32_t *tables;
+  // F32 or BF16: what the blocks hold.
+  int layout;
   // The arena: block tables hold offsets into it.
   const uint8_t *arena;
   float *scratch;
@@ -68,6 +70,7 @@ typedef struct {
   void (*add)(float *x, const float *y, int64_t element0, int64_t element1);
   void (*scale)(float *x, float factor, int64_t element0, int64_t element1);
   void (*clamp)(float *x, float limit, int64_t element0, int64_t element1);
+  void (*toBf16)(const float *x, uint16_t *y, int64_t element0, int64_t element1);
   void (*softmax)(const float *x, float *y, int64_t columns, int64_t row0, int64_t row1);
   void (*topK)(const float *x, int64_t columns, int64_t k, int32_t *ids, float *weights, bool normalise, int64_t row0, int64_t row1);
   void (*combine)(float *x, const float *parts, const float *weights, int64_t k, int64_t columns, int64_t row0, int64_t row1);

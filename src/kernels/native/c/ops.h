@@ -110,20 +110,22 @@ static void run_rope(Call *c) {
 
 // The block tables of the rows from item0 to item1, and what they point to.
 static void checkHistory(Call *c, const AttentionCall *a, int64_t item0, int64_t item1) {
-  const uint64_t blockFloats = times(2 * KV_BLOCK, times(a->kvHeads, a->headDim));
+  const uint64_t columnWords = 2 * KV_BLOCK * floatBytes(a->layout) / 4;
+  const uint64_t blockWords = times(columnWords, times(a->kvHeads, a->headDim));
   for (int64_t row = item0 / a->heads; row * a->heads < item1 && !c->failed; row++) {
     if (a->positions[row] < 0) fail(c, "a position is negative");
     const int64_t keys = (int64_t)a->positions[row] + 1, blocks = (keys + KV_BLOCK - 1) / KV_BLOCK;
-    span(c, 8, times(keys, ATTENTION_SCRATCH), 4);
+    span(c, 9, times(keys, ATTENTION_SCRATCH), 4);
     const uint32_t *table = spanAt(c, a->tables[row], blocks, 4);
-    for (int64_t b = 0; b < blocks && !c->failed; b++) spanAt(c, table[b], blockFloats, 4);
+    for (int64_t b = 0; b < blocks && !c->failed; b++) spanAt(c, table[b], blockWords, 4);
   }
 }
 
 static void run_attention(Call *c) {
-  const int64_t item0 = c->at[9], item1 = c->at[10];
+  const int64_t layout = c->at[8], item0 = c->at[10], item1 = c->at[11];
   AttentionCall a = {.heads = countOf(c, 2), .kvHeads = countOf(c, 3), .headDim = countOf(c, 4), .scale = c->real};
   checkRange(c, item0, item1);
+  if (layout != F32 && layout != BF16) fail(c, "not a layout of keys and values");
   if (a.heads < 1 || a.kvHeads < 1 || a.heads % a.kvHeads != 0) fail(c, "kvHeads must divide heads");
   if (c->failed) return;
   const int64_t rows = (item1 + a.heads - 1) / a.heads;
@@ -131,7 +133,8 @@ static void run_attention(Call *c) {
   a.out = span(c, 1, times(item1, a.headDim), 4);
   a.positions = span(c, 6, rows, 4);
   a.tables = span(c, 7, rows, 4);
-  a.scratch = span(c, 8, 1, 4);
+  a.layout = (int)layout;
+  a.scratch = span(c, 9, 1, 4);
   a.arena = c->arena->base;
   if (!c->failed) checkHistory(c, &a, item0, item1);
   if (!c->failed) c->arena->kernels->attention(a, item0, item1);
@@ -165,6 +168,14 @@ static void run_clamp(Call *c) {
   checkRange(c, from, to);
   float *x = span(c, 0, to, 4);
   if (!c->failed) c->arena->kernels->clamp(x, c->real, from, to);
+}
+
+static void run_toBf16(Call *c) {
+  const int64_t from = c->at[2], to = c->at[3];
+  checkRange(c, from, to);
+  const float *x = span(c, 0, to, 4);
+  uint16_t *y = span(c, 1, to, 2);
+  if (!c->failed) c->arena->kernels->toBf16(x, y, from, to);
 }
 
 static void run_softmax(Call *c) {
@@ -217,11 +228,12 @@ OP(matmulExact, 13, ALL_INTEGERS);
 OP(embed, 7, ALL_INTEGERS);
 OP(rmsNorm, 7, 4);
 OP(rope, 8, ALL_INTEGERS);
-OP(attention, 11, 5);
+OP(attention, 12, 5);
 OP(swiglu, 5, ALL_INTEGERS);
 OP(add, 4, ALL_INTEGERS);
 OP(scale, 4, 1);
 OP(clamp, 4, 1);
+OP(toBf16, 4, ALL_INTEGERS);
 OP(softmax, 5, ALL_INTEGERS);
 OP(topK, 8, ALL_INTEGERS);
 OP(combine, 7, ALL_INTEGERS);

@@ -27,6 +27,22 @@ static void clamp(float *x, float limit, int64_t element0, int64_t element1) {
   for (int64_t i = element0; i < element1; i++) x[i] = x[i] > limit ? limit : x[i] < -limit ? -limit : x[i];
 }
 
+// To the nearest, ties to even, in the lower half of each lane; the upper half of a NaN with the bit that makes it quiet.
+INLINE Words roundedToBf16(Floats x) {
+  const Words bits = (Words)x, upper = bits >> 16;
+  const Words isNan = (Words)(x != x);
+  return (((bits + 0x7fff + (upper & 1)) >> 16) & ~isNan) | ((upper | 0x40) & isNan);
+}
+
+static void toBf16(const float *x, uint16_t *y, int64_t element0, int64_t element1) {
+  EACH_16(element0, element1) {
+    const Lanes v = loadUpTo16(x + at, left);
+    uint16_t all[16];
+    EACH_PART *(LooseHalves *)(all + k * LANES) = __builtin_convertvector(roundedToBf16(v.part[k]), LooseHalves);
+    memcpy(y + at, all, (size_t)atMost(16, left) * 2);
+  }
+}
+
 static bool allFinite(const float *x, int64_t elements) {
   const float infinity = INFINITY;
   int32_t finite = -1;

@@ -21,6 +21,7 @@ const KernelTable TABLE(VARIANT) = {
     .add = add,
     .scale = scale,
     .clamp = clamp,
+    .toBf16 = toBf16,
     .softmax = softmax,
     .topK = topK,
     .combine = combine,

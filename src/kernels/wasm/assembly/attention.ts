@@ -1,7 +1,8 @@
 // Two-pass softmax attention of one query head over KV blocks.
 
 import { dotRow } from './float-rows';
-import { loadPart, storePart, tree16 } from './lanes';
+import { decode4, decodePart, decodeQuad, loadPart, storePart, tree16 } from './lanes';
+import { BF16, Bfloat16 } from './layouts';
 import { exp4 } from './math';
 
 const KV_BLOCK: i32 = 64;
@@ -71,32 +72,32 @@ function exponentialsTail(x: usize, y: usize, count: i32, max: v128): v128 {
 
 /** scores[0] = (q . k0) * scale, scores[1] = (q . k1) * scale; headDim is a multiple of 16. A quarter faster than one by one. */
 @inline
-function scorePair(q: usize, k0: usize, k1: usize, headDim: i32, scale: f32, scores: usize): void {
+function scorePair<E>(q: usize, k0: usize, k1: usize, headDim: i32, scale: f32, scores: usize): void {
   let a0 = f32x4.splat(0), a1 = a0, a2 = a0, a3 = a0, b0 = a0, b1 = a0, b2 = a0, b3 = a0;
   const end = q + (<usize>headDim << 2);
   while (q < end) {
     let x = v128.load(q);
-    a0 = f32x4.add(a0, f32x4.mul(x, v128.load(k0)));
-    b0 = f32x4.add(b0, f32x4.mul(x, v128.load(k1)));
+    a0 = f32x4.add(a0, f32x4.mul(x, decodeQuad<E>(k0, 0)));
+    b0 = f32x4.add(b0, f32x4.mul(x, decodeQuad<E>(k1, 0)));
     x = v128.load(q, 16);
-    a1 = f32x4.add(a1, f32x4.mul(x, v128.load(k0, 16)));
-    b1 = f32x4.add(b1, f32x4.mul(x, v128.load(k1, 16)));
+    a1 = f32x4.add(a1, f32x4.mul(x, decodeQuad<E>(k0, 1)));
+    b1 = f32x4.add(b1, f32x4.mul(x, decodeQuad<E>(k1, 1)));
     x = v128.load(q, 32);
-    a2 = f32x4.add(a2, f32x4.mul(x, v128.load(k0, 32)));
-    b2 = f32x4.add(b2, f32x4.mul(x, v128.load(k1, 32)));
+    a2 = f32x4.add(a2, f32x4.mul(x, decodeQuad<E>(k0, 2)));
+    b2 = f32x4.add(b2, f32x4.mul(x, decodeQuad<E>(k1, 2)));
     x = v128.load(q, 48);
-    a3 = f32x4.add(a3, f32x4.mul(x, v128.load(k0, 48)));
-    b3 = f32x4.add(b3, f32x4.mul(x, v128.load(k1, 48)));
+    a3 = f32x4.add(a3, f32x4.mul(x, decodeQuad<E>(k0, 3)));
+    b3 = f32x4.add(b3, f32x4.mul(x, decodeQuad<E>(k1, 3)));
     q += 64;
-    k0 += 64;
-    k1 += 64;
+    k0 += 16 * sizeof<E>();
+    k1 += 16 * sizeof<E>();
   }
   store<f32>(scores, tree16(a0, a1, a2, a3) * scale);
   store<f32>(scores, tree16(b0, b1, b2, b3) * scale, 4);
 }
 
 /** scores[key] = (q . K[key]) * scale. */
-function scoreKeys(
+function scoreKeys<E>(
   q: usize, table: usize, keyOffset: usize, rowBytes: usize, headDim: i32, scale: f32, keys: i32, scores: usize,
 ): void {
   const whole = (headDim & 15) == 0;
@@ -104,12 +105,12 @@ function scoreKeys(
     let key = load<usize>(table) + keyOffset;
     let left = min(KV_BLOCK, keys - from);
     for (; whole && left >= 2; left -= 2) {
-      scorePair(q, key, key + rowBytes, headDim, scale, scores);
+      scorePair<E>(q, key, key + rowBytes, headDim, scale, scores);
       key += 2 * rowBytes;
       scores += 8;
     }
     for (; left > 0; left--) {
-      store<f32>(scores, dotRow<f32>(key, q, headDim) * scale);
+      store<f32>(scores, dotRow<E>(key, q, headDim) * scale);
       key += rowBytes;
       scores += 4;
     }
@@ -118,7 +119,7 @@ function scoreKeys(
 }
 
 /** Eight quads of value columns from `column` on, key by key in ascending position, divided by the sum. */
-function values32(
+function values32<E>(
   table: usize, valueOffset: usize, rowBytes: usize, keys: i32, scores: usize, sum: f32, out: usize,
 ): void {
   let a = f32x4.splat(0), b = a, c = a, d = a, e = a, f = a, g = a, h = a;
@@ -127,14 +128,14 @@ function values32(
     const end = v + <usize>min(KV_BLOCK, keys - from) * rowBytes;
     for (; v < end; v += rowBytes) {
       const p = v128.load32_splat(scores);
-      a = f32x4.add(a, f32x4.mul(p, v128.load(v)));
-      b = f32x4.add(b, f32x4.mul(p, v128.load(v, 16)));
-      c = f32x4.add(c, f32x4.mul(p, v128.load(v, 32)));
-      d = f32x4.add(d, f32x4.mul(p, v128.load(v, 48)));
-      e = f32x4.add(e, f32x4.mul(p, v128.load(v, 64)));
-      f = f32x4.add(f, f32x4.mul(p, v128.load(v, 80)));
-      g = f32x4.add(g, f32x4.mul(p, v128.load(v, 96)));
-      h = f32x4.add(h, f32x4.mul(p, v128.load(v, 112)));
+      a = f32x4.add(a, f32x4.mul(p, decodeQuad<E>(v, 0)));
+      b = f32x4.add(b, f32x4.mul(p, decodeQuad<E>(v, 1)));
+      c = f32x4.add(c, f32x4.mul(p, decodeQuad<E>(v, 2)));
+      d = f32x4.add(d, f32x4.mul(p, decodeQuad<E>(v, 3)));
+      e = f32x4.add(e, f32x4.mul(p, decodeQuad<E>(v, 4)));
+      f = f32x4.add(f, f32x4.mul(p, decodeQuad<E>(v, 5)));
+      g = f32x4.add(g, f32x4.mul(p, decodeQuad<E>(v, 6)));
+      h = f32x4.add(h, f32x4.mul(p, decodeQuad<E>(v, 7)));
       scores += 4;
     }
     table += 4;
@@ -151,7 +152,7 @@ function values32(
 }
 
 /** As values32 for the last `count` (1 to 4) columns of a head. */
-function values4(
+function values4<E>(
   table: usize, valueOffset: usize, rowBytes: usize, keys: i32, scores: usize, sum: f32, out: usize, count: i32,
 ): void {
   let a = f32x4.splat(0);
@@ -159,7 +160,7 @@ function values4(
     let v = load<usize>(table) + valueOffset;
     const end = v + <usize>min(KV_BLOCK, keys - from) * rowBytes;
     for (; v < end; v += rowBytes) {
-      const row = count == 4 ? v128.load(v) : loadPart(v, count);
+      const row = count == 4 ? decode4<E>(v) : decodePart<E>(v, count);
       a = f32x4.add(a, f32x4.mul(v128.load32_splat(scores), row));
       scores += 4;
     }
@@ -170,30 +171,39 @@ function values4(
   else storePart(out, a, count);
 }
 
-export function attention(
+@inline
+function attend<E>(
   q: usize, out: usize, heads: i32, kvHeads: i32, headDim: i32, scale: f32, positions: usize, tables: usize,
   scratch: usize, item0: i32, item1: i32,
 ): void {
-  const rowBytes = <usize>kvHeads * headDim << 2;
+  const rowBytes = <usize>kvHeads * headDim * sizeof<E>();
   const group = heads / kvHeads;
   for (let item = item0; item < item1; item++) {
     const row = item / heads;
-    const head = <usize>((item - row * heads) / group) * headDim << 2;
+    const head = <usize>((item - row * heads) / group) * headDim * sizeof<E>();
     const keys = load<i32>(positions + (<usize>row << 2)) + 1;
     const table = load<usize>(tables + (<usize>row << 2));
     const query = q + (<usize>item * headDim << 2);
-    scoreKeys(query, table, head, rowBytes, headDim, scale, keys, scratch);
+    scoreKeys<E>(query, table, head, rowBytes, headDim, scale, keys, scratch);
     const sum = exponentials(scratch, scratch, keys, maxOf(scratch, keys));
     const valueOffset = <usize>KV_BLOCK * rowBytes + head;
     const to = out + (<usize>item * headDim << 2);
     let column = 0;
     for (; column + 32 <= headDim; column += 32) {
-      const at = <usize>column << 2;
-      values32(table, valueOffset + at, rowBytes, keys, scratch, sum, to + at);
+      const v = valueOffset + <usize>column * sizeof<E>();
+      values32<E>(table, v, rowBytes, keys, scratch, sum, to + (<usize>column << 2));
     }
     for (; column < headDim; column += 4) {
-      const at = <usize>column << 2;
-      values4(table, valueOffset + at, rowBytes, keys, scratch, sum, to + at, min(4, headDim - column));
+      const v = valueOffset + <usize>column * sizeof<E>();
+      values4<E>(table, v, rowBytes, keys, scratch, sum, to + (<usize>column << 2), min(4, headDim - column));
     }
   }
+}
+
+export function attention(
+  q: usize, out: usize, heads: i32, kvHeads: i32, headDim: i32, scale: f32, positions: usize, tables: usize,
+  layout: i32, scratch: usize, item0: i32, item1: i32,
+): void {
+  if (layout == BF16) attend<Bfloat16>(q, out, heads, kvHeads, headDim, scale, positions, tables, scratch, item0, item1);
+  else attend<f32>(q, out, heads, kvHeads, headDim, scale, positions, tables, scratch, item0, item1);
 }

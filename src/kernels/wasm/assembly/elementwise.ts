@@ -47,6 +47,29 @@ export function clamp(x: usize, limit: f32, element0: i32, element1: i32): void 
   }
 }
 
+/** To the nearest, ties to even, in the lower half of each lane; the upper half of a NaN with the bit that makes it quiet. */
+@inline
+function roundedToBf16(v: v128): v128 {
+  const upper = i32x4.shr_u(v, 16);
+  const even = v128.and(upper, i32x4.splat(1));
+  const rounded = i32x4.shr_u(i32x4.add(i32x4.add(v, i32x4.splat(0x7fff)), even), 16);
+  return v128.bitselect(v128.or(upper, i32x4.splat(0x40)), rounded, f32x4.ne(v, v));
+}
+
+export function toBf16(x: usize, y: usize, element0: i32, element1: i32): void {
+  for (let i = element0; i < element1; i += 4) {
+    const to = y + (<usize>i << 1), left = element1 - i;
+    const v = roundedToBf16(load4(x + (<usize>i << 2), left));
+    const halves = i16x8.narrow_i32x4_u(v, v);
+    if (left >= 4) v128.store64_lane(to, halves, 0);
+    else {
+      v128.store16_lane(to, halves, 0);
+      if (left > 1) v128.store16_lane(to, halves, 1, 2);
+      if (left > 2) v128.store16_lane(to, halves, 2, 4);
+    }
+  }
+}
+
 export function combine(
   x: usize, parts: usize, weights: usize, k: i32, columns: i32, row0: i32, row1: i32,
 ): void {

@@ -1,6 +1,6 @@
 // Dot products over 16 virtual lanes (lane = element mod 16) and row decoding, for float layouts and, decoded first, tiles.
 
-import { decode4, decodePart, loadPart, storePart, tree16 } from './lanes';
+import { decode4, decodePart, decodeQuad, loadPart, storePart, tree16 } from './lanes';
 import { BF16, Bfloat16, F32, Float16, Q4, rowOf } from './layouts';
 import { decodeTileRow } from './tile-rows';
 
@@ -15,7 +15,7 @@ function tailTerm<E>(w: usize, x: usize, rest: i32, k: i32): v128 {
   w += (<usize>k << 2) * sizeof<E>();
   x += <usize>k << 4;
   if (count < 4) return f32x4.mul(decodePart<E>(w, count), loadPart(x, count));
-  return f32x4.mul(decode4<E>(w, 0), v128.load(x));
+  return f32x4.mul(decode4<E>(w), v128.load(x));
 }
 
 /** Adds w . x to a lane quad. */
@@ -30,10 +30,10 @@ export function dotRow<E>(w: usize, x: usize, columns: i32): f32 {
   let a0 = f32x4.splat(0), a1 = a0, a2 = a0, a3 = a0;
   const end = x + (<usize>(columns & ~15) << 2);
   while (x < end) {
-    a0 = addProduct(a0, decode4<E>(w, 0), x, 0);
-    a1 = addProduct(a1, decode4<E>(w, 1), x, 1);
-    a2 = addProduct(a2, decode4<E>(w, 2), x, 2);
-    a3 = addProduct(a3, decode4<E>(w, 3), x, 3);
+    a0 = addProduct(a0, decodeQuad<E>(w, 0), x, 0);
+    a1 = addProduct(a1, decodeQuad<E>(w, 1), x, 1);
+    a2 = addProduct(a2, decodeQuad<E>(w, 2), x, 2);
+    a3 = addProduct(a3, decodeQuad<E>(w, 3), x, 3);
     w += 16 * sizeof<E>();
     x += 64;
   }
@@ -56,19 +56,19 @@ function dotRow3<E>(
   let b0 = a0, b1 = a0, b2 = a0, b3 = a0, c0 = a0, c1 = a0, c2 = a0, c3 = a0;
   const end = x0 + (<usize>(columns & ~15) << 2);
   while (x0 < end) {
-    let v = decode4<E>(w, 0);
+    let v = decodeQuad<E>(w, 0);
     a0 = addProduct(a0, v, x0, 0);
     b0 = addProduct(b0, v, x1, 0);
     c0 = addProduct(c0, v, x2, 0);
-    v = decode4<E>(w, 1);
+    v = decodeQuad<E>(w, 1);
     a1 = addProduct(a1, v, x0, 1);
     b1 = addProduct(b1, v, x1, 1);
     c1 = addProduct(c1, v, x2, 1);
-    v = decode4<E>(w, 2);
+    v = decodeQuad<E>(w, 2);
     a2 = addProduct(a2, v, x0, 2);
     b2 = addProduct(b2, v, x1, 2);
     c2 = addProduct(c2, v, x2, 2);
-    v = decode4<E>(w, 3);
+    v = decodeQuad<E>(w, 3);
     a3 = addProduct(a3, v, x0, 3);
     b3 = addProduct(b3, v, x1, 3);
     c3 = addProduct(c3, v, x2, 3);
@@ -160,7 +160,7 @@ export function matmulExact(
 function decodeRow<E>(w: usize, columns: i32, y: usize): void {
   for (let i = 0; i < columns; i += 4) {
     const from = w + <usize>i * sizeof<E>(), to = y + (<usize>i << 2), left = columns - i;
-    if (left >= 4) v128.store(to, decode4<E>(from, 0));
+    if (left >= 4) v128.store(to, decode4<E>(from));
     else storePart(to, decodePart<E>(from, left), left);
   }
 }

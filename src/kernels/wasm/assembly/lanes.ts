@@ -35,17 +35,41 @@ function halfToFloat(h: v128): v128 {
   return v128.or(value, special);
 }
 
-/** Float32 of four 16-bit elements in 32-bit lanes. */
+/** Vector k, a constant below 8, of those at p. An offset in the instruction is up to a fifth faster than one that is added. */
 @inline
-function widen<E>(halves: v128): v128 {
-  return isSigned<E>() ? halfToFloat(halves) : i32x4.shl(halves, 16);
+function loadVector(p: usize, k: usize): v128 {
+  if (k == 0) return v128.load(p);
+  if (k == 1) return v128.load(p, 16);
+  if (k == 2) return v128.load(p, 32);
+  if (k == 3) return v128.load(p, 48);
+  if (k == 4) return v128.load(p, 64);
+  if (k == 5) return v128.load(p, 80);
+  if (k == 6) return v128.load(p, 96);
+  return v128.load(p, 112);
 }
 
-/** Elements 4k .. 4k+3 of the weights at p as float32. E: f32, Bfloat16 or Float16. */
+/** Float32 of the lower or the upper four of eight bfloat16 elements: one instruction, where extending and shifting are two. */
 @inline
-export function decode4<E>(p: usize, k: usize): v128 {
-  if (isFloat<E>()) return v128.load(p + 16 * k);
-  return widen<E>(isSigned<E>() ? v128.load16x4_s(p + 8 * k) : v128.load16x4_u(p + 8 * k));
+function bfloatToFloat(halves: v128, upper: bool): v128 {
+  const zeros = i16x8.splat(0);
+  return upper
+    ? i16x8.shuffle(zeros, halves, 4, 12, 5, 13, 6, 14, 7, 15)
+    : i16x8.shuffle(zeros, halves, 0, 8, 1, 9, 2, 10, 3, 11);
+}
+
+/** Elements 4k .. 4k+3 of the 16 (k < 4) or 32 weights at p as float32. E: f32, Bfloat16 or Float16. k: a constant. */
+@inline
+export function decodeQuad<E>(p: usize, k: usize): v128 {
+  if (isFloat<E>()) return loadVector(p, k);
+  if (isSigned<E>()) return halfToFloat(v128.load16x4_s(p + 8 * k));
+  return bfloatToFloat(loadVector(p, k >> 1), (k & 1) == 1);
+}
+
+/** The four weights at p as float32. */
+@inline
+export function decode4<E>(p: usize): v128 {
+  if (isFloat<E>()) return v128.load(p);
+  return isSigned<E>() ? halfToFloat(v128.load16x4_s(p)) : bfloatToFloat(v128.load64_zero(p), false);
 }
 
 /** The first `count` (1 to 3) weights at p; the other lanes are +0. */
@@ -54,5 +78,5 @@ export function decodePart<E>(p: usize, count: i32): v128 {
   let halves = v128.load16_lane(p, i16x8.splat(0), 0);
   if (count > 1) halves = v128.load16_lane(p, halves, 1, 2);
   if (count > 2) halves = v128.load16_lane(p, halves, 2, 4);
-  return widen<E>(isSigned<E>() ? i32x4.extend_low_i16x8_s(halves) : i32x4.extend_low_i16x8_u(halves));
+  return isSigned<E>() ? halfToFloat(i32x4.extend_low_i16x8_s(halves)) : bfloatToFloat(halves, false);
 }
