@@ -265,6 +265,7 @@ test.each<[string, object, string]>([
   ],
   ["another API's field", { response_format: { type: 'json_object' } }, 'UNSUPPORTED_PARAMETER response_format'],
   ['an empty stop', { stop_sequences: [''] }, 'BAD_PARAMETER stop_sequences[0]'],
+  ['many stops', { stop_sequences: Array(17).fill('x') }, 'BAD_PARAMETER stop_sequences'],
   ['temperature', { temperature: -1 }, 'BAD_PARAMETER temperature'],
   ['logit_bias', { logit_bias: { x: 1 } }, 'BAD_PARAMETER logit_bias'],
 ])('%s is refused by name', (_, body, message) => {

@@ -1,6 +1,7 @@
 /** Bodies of the Anthropic Messages API: what is read of a request, and the shape of an answer. Other fields are let pass. */
 
 import * as z from 'zod';
+import { MAX_STOP_LENGTH, MAX_STOP_STRINGS } from '../../engine/stops.ts';
 import { MAX_TOOLS, TOOL_NAME } from './openai-chat-tools.ts';
 import { anyObject, commonFields, flag, looseObject, oneOf, text } from './openai-fields.ts';
 
@@ -136,14 +137,17 @@ export const AnthropicPromptBody = looseObject({
 });
 
 const maxTokens = 'must be a whole number from 1 up';
-const stops = 'must be an array of strings, none of them empty';
+const stops = `must be an array of at most ${MAX_STOP_STRINGS} strings, each of 1 to ${MAX_STOP_LENGTH} characters`;
 
 export const AnthropicMessageBody = AnthropicPromptBody.extend({
   max_tokens: z
     .int({ error: maxTokens })
     .min(1, maxTokens)
     .describe('Most tokens of the answer, thinking included; more than the context has left is reduced to that.'),
-  stop_sequences: z.array(z.string({ error: stops }).min(1, stops), { error: stops }).nullish(),
+  stop_sequences: z
+    .array(z.string({ error: stops }).min(1, stops).max(MAX_STOP_LENGTH, stops), { error: stops })
+    .max(MAX_STOP_STRINGS, stops)
+    .nullish(),
   stream: commonFields.stream,
   metadata: looseObject({
     user_id: text().nullish().describe('Whom the request is for: the queue serves users in turn.'),
