@@ -115,11 +115,11 @@ export class Probe {
   constructor(runtime: Runtime, session: Session, sampler: Sampler, phases: WeightPhases) {
     this.#runtime = runtime;
     this.#phases = phases;
-    const { compute, store, cache, model } = runtime;
+    const { compute, store, batch, model } = runtime;
     const { lanes } = compute;
     this.#time(session, 'feed', 'javascript');
     this.#time(sampler, 'next', 'sampler');
-    this.#time(cache, 'write', 'keyValues');
+    this.#time(batch, 'remember', 'keyValues');
     this.#time(store, 'next', 'expertWait');
     for (const method of ['begin', 'release', 'end', 'readAhead'] as const) this.#time(store, method, 'expertStore');
     replace(store, 'addressOf', original => (position: number, part: number) => {

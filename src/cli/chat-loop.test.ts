@@ -20,7 +20,7 @@ function scriptedEngine(context: number): Engine {
     const { messages } = request.prompt as { messages: ChatMessage[] };
     const last = messages.at(-1)!.content;
     if (last === 'boom') throw new Error('no luck');
-    yield { type: 'start', promptIds: [1], sampling: { temperature: 1, topP: 1, seed: 7 } as never };
+    yield { type: 'start', promptIds: [1], cachedTokens: 0, sampling: { temperature: 1, topP: 1, seed: 7 } as never };
     const text = `${messages.length}:${messages.map(m => m.content!.length).join(',')}`;
     yield { type: 'token', id: 5, text };
     const slow = last === 'slow';

@@ -10,6 +10,7 @@ function answer(finishReason: FinishReason = 'stop', expertRequests = 8, activat
   return {
     start: {
       type: 'start',
+      cachedTokens: 0,
       promptIds: [1, 2],
       sampling: {
         temperature: 1,
@@ -31,9 +32,11 @@ function answer(finishReason: FinishReason = 'stop', expertRequests = 8, activat
       stopReason: 4,
       stats: {
         prefill_tokens: 2,
+        cached_tokens: 0,
         prefill_s: 0.5,
         decode_tokens: 2,
         decode_s: 0.04,
+        decode_batch: 1,
         ttft_s: 0.6,
         expert_requests: expertRequests,
         expert_hits: 6,
@@ -67,6 +70,9 @@ const INFO: EngineInfo = {
   parameters: 32_037_120,
   bytesOnDisk: 21_000_000,
   encodings: { q4g64: 16_000_000, bf16: 5_000_000 },
+  kv: 'f32',
+  slots: 1,
+  fingerprint: '00',
   kernels: 'wasm-relaxed',
   kernelNote: null,
   activations: 'int8',

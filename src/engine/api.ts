@@ -3,10 +3,9 @@
 import type { ErrorWire } from '../common/errors.ts';
 import type { GrammarSpec } from '../grammar/api.ts';
 import type { KernelChoice, KernelName } from '../kernels/kernels.ts';
+import type { KvEncoding } from '../layers/kv-cache.ts';
 
-export type { GrammarSpec, KernelChoice };
-/** How keys and values are kept. `bf16` takes half the memory and changes the numbers. */
-export type KvEncoding = 'f32' | 'bf16';
+export type { GrammarSpec, KernelChoice, KvEncoding };
 /** `int8`: integer formats use int8 activations (fast). `exact`: float32 activations (slow, for comparisons). */
 export type Activations = 'int8' | 'exact';
 
@@ -33,7 +32,7 @@ export interface EngineOptions {
   readonly verify?: boolean;
   /** Sessions: conversations in memory, and requests that are answered together; default 1. Each has room for `context` tokens. */
   readonly slots?: number;
-  /** Default f32. */
+  /** How keys and values are kept; default f32. bf16 takes half the memory and changes the numbers. */
   readonly kv?: KvEncoding;
   /** Directory in which keys and values of conversations outlive their session and the process. */
   readonly kvDir?: string;
@@ -200,6 +199,8 @@ export interface EngineInfo {
   readers: number;
   directIo: boolean;
   plan: PlanSummary;
+  /** Hex; engines with equal ones give equal bytes for equal requests: a digest of the model and of what changes numbers. */
+  fingerprint: string;
   /** Lines worth telling once: a fallback to buffered reads, clamped slots, ... */
   notes: string[];
 }

@@ -5,6 +5,7 @@ import { selectKernels } from '../kernels/select.ts';
 import { encodingTable } from '../quant/resolve.ts';
 import { closeFiles, openFiles } from '../storage/open-files.ts';
 import type { EngineInfo, EngineOptions } from './api.ts';
+import { fingerprint } from './identity.ts';
 import { type ModelFiles, readModel } from './model-files.ts';
 import { type PlannedModel, planModel } from './model-plan.ts';
 import { unsupportedGenerationSettings } from './sampling-options.ts';
@@ -68,10 +69,13 @@ export function describe(files: ModelFiles, options: EngineOptions, planned: Pla
     kernels: chosen.kernels,
     kernelNote: chosen.kernelNote,
     activations: options.activations ?? 'int8',
+    kv: options.kv ?? 'f32',
+    slots: settings.slots,
     threads: settings.lanes,
     readers: settings.readers,
     directIo: chosen.directIo,
     plan: planned.summary,
+    fingerprint: fingerprint(files, options),
     notes,
   };
 }

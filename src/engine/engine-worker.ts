@@ -1,33 +1,52 @@
-/** Entry of the engine worker: one request at a time, in order. Cancellation comes through shared memory. */
+/** Entry of the engine worker: takes requests between forward passes. Cancellation comes through shared memory. */
 
+import { setImmediate } from 'node:timers/promises';
 import { parentPort, workerData } from 'node:worker_threads';
 import { errorToWire } from '../common/errors.ts';
 import { type FaultPlan, parseFaultPlan } from '../storage/faults.ts';
-import type { EngineOptions, ScoreRequest } from './api.ts';
-import { generate, type IdRequest, type TokenizerFacts } from './generate.ts';
+import type { EngineInfo, EngineOptions, ScoreRequest } from './api.ts';
+import { Generation, type Order, type TokenizerFacts } from './generation.ts';
+import { DEFAULT_KV_DIR_BYTES, KvFiles } from './kv-files.ts';
 import { readModel } from './model-files.ts';
 import { Runtime } from './runtime.ts';
+import { Scheduler } from './scheduler.ts';
 import { score } from './score.ts';
 import { Session } from './session.ts';
+import { SessionPool } from './session-pool.ts';
+import { StatusWriter } from './status.ts';
 
 export interface EngineWorkerData {
   readonly options: EngineOptions;
   readonly arenaBytes: number | undefined;
   /** Test hook. */
   readonly faults: FaultPlan | undefined;
+  readonly status: SharedArrayBuffer;
 }
 
 export type EngineCommand =
   | { id: number; method: 'tokenizer'; facts: TokenizerFacts }
-  | { id: number; method: 'generate'; promptIds: number[]; request: IdRequest; cancel: Int32Array }
+  | { id: number; method: 'generate'; order: Order; cancel: Int32Array }
   | { id: number; method: 'score'; request: ScoreRequest }
   | { id: number; method: 'close' };
 
+/** What opening tells the client. */
+export interface Opened {
+  readonly info: EngineInfo;
+  readonly generationConfig: Readonly<Record<string, unknown>> | null;
+  readonly eosIds: readonly number[];
+}
+
 const port = parentPort!;
 const data = workerData as EngineWorkerData;
+const status = new StatusWriter(data.status);
 let runtime: Runtime;
-let session: Session;
+let sessions: readonly Session[];
+let pool: SessionPool;
+let scheduler: Scheduler;
 let tokenizer: TokenizerFacts;
+/** What needs the model for itself; it runs when no answer is being made. */
+const alone: (() => void)[] = [];
+let isRunning = false;
 
 async function open(): Promise<void> {
   const { COLI_FAULT_READ } = process.env;
@@ -36,40 +55,86 @@ async function open(): Promise<void> {
   const files = readModel(data.options, hooks.arenaBytes);
   port.postMessage({ id: 0, controlStrings: files.family.controlStrings });
   runtime = await Runtime.open(data.options, progress => port.postMessage({ id: 0, progress }), hooks, files);
-  session = new Session(runtime);
-  port.postMessage({ id: 0, done: true, value: runtime.info });
+  sessions = Array.from({ length: runtime.info.slots }, (_, slot) => new Session(runtime, slot));
+  pool = new SessionPool(sessions, runtime.batch.cache, openKvFiles());
+  scheduler = new Scheduler(runtime, pool, status);
+  const { info, eosIds } = runtime;
+  const { generationConfig } = files.checkpoint;
+  port.postMessage({ id: 0, done: true, value: { info, generationConfig, eosIds } satisfies Opened });
 }
 
-async function execute(command: EngineCommand): Promise<unknown> {
+function openKvFiles(): KvFiles | null {
+  const { kvDir: directory, kvDirBytes: maxBytes = DEFAULT_KV_DIR_BYTES } = data.options;
+  if (directory === undefined) return null;
+  const { blockBytes } = runtime.batch.cache;
+  const note = (line: string) => port.postMessage({ id: 0, note: line });
+  return new KvFiles({ directory, identity: Buffer.from(runtime.info.fingerprint, 'hex'), blockBytes, maxBytes, note });
+}
+
+/** Steps until nothing is left to do; messages are taken in between. */
+async function run(): Promise<void> {
+  if (isRunning) return;
+  isRunning = true;
+  for (;;) {
+    if (scheduler.step()) await setImmediate();
+    else if (alone.length > 0) alone.shift()!();
+    else break;
+  }
+  isRunning = false;
+}
+
+function generate(id: number, order: Order, cancel: Int32Array): void {
+  const sink = {
+    event: (event: unknown) => port.postMessage({ id, event }),
+    done: () => port.postMessage({ id, done: true }),
+    fail: (error: unknown) => port.postMessage({ id, error: errorToWire(error) }),
+    cancelled: () => Atomics.load(cancel, 0) !== 0,
+  };
+  scheduler.add(new Generation(runtime, tokenizer, order, sink));
+}
+
+/** Scores from an empty session: what the first one held is forgotten. */
+function scoreAlone(request: ScoreRequest): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    alone.push(() => {
+      try {
+        resolve(score(runtime, sessions[0], request));
+      } catch (error) {
+        sessions[0].truncate(0);
+        reject(error);
+      }
+    });
+  });
+}
+
+async function execute(command: Exclude<EngineCommand, { method: 'generate' }>): Promise<unknown> {
   switch (command.method) {
     case 'tokenizer':
       tokenizer = command.facts;
       return undefined;
-    case 'generate': {
-      runtime.cancelled = () => Atomics.load(command.cancel, 0) !== 0;
-      const emit = (event: unknown) => port.postMessage({ id: command.id, event });
-      generate(runtime, session, tokenizer, command.promptIds, command.request, emit);
-      return undefined;
-    }
     case 'score':
-      runtime.cancelled = () => false;
-      return score(runtime, session, command.request);
+      return scoreAlone(command.request);
     case 'close':
+      pool.close();
       await runtime.close();
       return undefined;
   }
 }
 
 port.on('message', async (command: EngineCommand) => {
+  const { id } = command;
   try {
-    const value = await execute(command);
-    port.postMessage({ id: command.id, done: true, value });
-    if (command.method === 'close') port.close();
+    if (command.method === 'generate') generate(id, command.order, command.cancel);
+    else {
+      const value = execute(command);
+      void run();
+      port.postMessage({ id, done: true, value: await value });
+      if (command.method === 'close') port.close();
+    }
   } catch (error) {
-    // whatever was fed halfway is not trusted again
-    if (command.method === 'generate' || command.method === 'score') session.truncate(0);
-    port.postMessage({ id: command.id, error: errorToWire(error) });
+    port.postMessage({ id, error: errorToWire(error) });
   }
+  void run();
 });
 
 open().catch(error => {

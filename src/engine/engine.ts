@@ -1,7 +1,7 @@
 /** The engine for its users: a text worker and an engine worker behind one object. The calling thread never computes. */
 
 import { Worker } from 'node:worker_threads';
-import { type ColiError, type ErrorWire, errorFromWire, InternalError, RequestError } from '../common/errors.ts';
+import { type ColiError, type ErrorWire, errorFromWire, InternalError } from '../common/errors.ts';
 import { workerUrl } from '../common/worker-url.ts';
 import type { FaultPlan } from '../storage/faults.ts';
 import { TextService } from '../tokenizer/text-service.ts';
@@ -10,15 +10,20 @@ import type {
   Engine,
   EngineInfo,
   EngineOptions,
+  EngineStatus,
   GenerateEvent,
   GenerateRequest,
   OpenProgress,
+  PreparedRequest,
   Prompt,
   ScoreRequest,
   ScoreResult,
+  TextFacts,
 } from './api.ts';
-import type { EngineCommand, EngineWorkerData } from './engine-worker.ts';
-import type { TokenizerFacts } from './generate.ts';
+import type { EngineCommand, EngineWorkerData, Opened } from './engine-worker.ts';
+import type { TokenizerFacts } from './generation.ts';
+import { Preparer } from './preparer.ts';
+import { createStatus, readStatus } from './status.ts';
 
 /** Heap of the engine worker: tensor tables and one request; all weights live outside it. */
 const ENGINE_LIMITS = { maxOldGenerationSizeMb: 1024, maxYoungGenerationSizeMb: 4 };
@@ -26,11 +31,10 @@ const ENGINE_LIMITS = { maxOldGenerationSizeMb: 1024, maxYoungGenerationSizeMb: 
 /** How long close() lets a generation notice that it should stop before it ends the thread. */
 const CLOSE_GRACE_MS = 5000;
 
-/** Texts up to this size are always tokenised: a refusal then names the exact number of tokens. */
-const COUNTED_CHARACTERS = 65_536;
-
-/** Test hooks that never come from a user. */
 export interface EngineHooks {
+  /** Lines worth telling that come up later, about saved keys and values. */
+  readonly onNote?: (line: string) => void;
+  /** These two are for tests. */
   readonly arenaBytes?: number;
   readonly faults?: FaultPlan;
 }
@@ -39,6 +43,7 @@ interface Reply {
   id: number;
   controlStrings?: readonly string[];
   progress?: OpenProgress;
+  note?: string;
   event?: GenerateEvent;
   done?: boolean;
   value?: unknown;
@@ -75,24 +80,25 @@ export async function openEngine(
 class EngineClient implements Engine {
   info!: EngineInfo;
   #text!: TextService;
+  #preparer!: Preparer;
   readonly #worker: Worker;
   readonly #onProgress: (progress: OpenProgress) => void;
+  readonly #onNote: (line: string) => void;
+  readonly #status = createStatus();
   readonly #pending = new Map<number, Pending>();
   #onControlStrings: (controlStrings: readonly string[]) => void = () => {};
-  /** Bytes. */
-  #longestToken = 1;
   #lastId = 0;
   #closed: Promise<void> | null = null;
   /** Why nothing can be asked any more. */
   #ended: InternalError | null = null;
-  /** Generations take their turn. */
-  #turn: Promise<unknown> = Promise.resolve();
   /** One word for each generation that runs or waits; 1 = stop. */
   readonly #cancels = new Set<Int32Array>();
 
   constructor(options: EngineOptions, hooks: EngineHooks, onProgress: (progress: OpenProgress) => void) {
-    const workerData: EngineWorkerData = { options, arenaBytes: hooks.arenaBytes, faults: hooks.faults };
+    const { arenaBytes, faults, onNote = () => {} } = hooks;
+    const workerData: EngineWorkerData = { options, arenaBytes, faults, status: this.#status };
     this.#onProgress = onProgress;
+    this.#onNote = onNote;
     this.#worker = new Worker(workerUrl('engine-worker', import.meta.url), {
       workerData,
       // flags of the caller's own start, such as --eval, are not for this thread
@@ -115,45 +121,55 @@ class EngineClient implements Engine {
       // its failure is looked at when the engine is done
       text.catch(() => {});
     };
-    const opened = new Promise((resolve, reject) => this.#pending.set(0, { resolve, reject }));
-    const [info] = await Promise.allSettled([opened]);
+    const opening = new Promise((resolve, reject) => this.#pending.set(0, { resolve, reject }));
+    const [opened] = await Promise.allSettled([opening]);
     const [service] = await Promise.allSettled([text]);
     if (service.status === 'fulfilled') this.#text = service.value!;
-    if (info.status === 'rejected') throw info.reason;
+    if (opened.status === 'rejected') throw opened.reason;
     if (service.status === 'rejected') throw service.reason;
-    this.info = info.value as EngineInfo;
+    const { info, generationConfig, eosIds } = opened.value as Opened;
+    this.info = info;
+    this.#preparer = new Preparer(this.#text, info, generationConfig, eosIds);
     const { vocabSize, endOfTurnIds } = this.#text.info;
-    const { tokenBytes } = this.#text;
-    for (let id = 0; id < tokenBytes.offsets.length - 1; id++) {
-      this.#longestToken = Math.max(this.#longestToken, tokenBytes.offsets[id + 1] - tokenBytes.offsets[id]);
-    }
-    const facts: TokenizerFacts = { tokenBytes, vocabSize, endOfTurnIds };
+    const facts: TokenizerFacts = { tokenBytes: this.#text.tokenBytes, vocabSize, endOfTurnIds };
     await this.#call({ method: 'tokenizer', facts });
   }
 
-  async *generate(request: GenerateRequest, signal?: AbortSignal): AsyncIterable<GenerateEvent> {
+  get text(): TextFacts {
+    return this.#text.info;
+  }
+
+  get status(): EngineStatus {
+    return readStatus(this.#status);
+  }
+
+  async prepare(request: GenerateRequest, signal?: AbortSignal): Promise<PreparedRequest> {
     if (this.#closed) throw closedError();
-    const { prompt, ...rest } = request;
-    // A prompt that was cancelled while it was read has no ids; any will do, because nothing of it is computed.
-    const read = await this.#encode(prompt, false, signal);
-    const promptIds = read ?? [0];
+    try {
+      return await this.#preparer.prepare(request, signal);
+    } catch (error) {
+      throw this.#closed ? closedError() : error;
+    }
+  }
+
+  async *generate(request: GenerateRequest | PreparedRequest, signal?: AbortSignal): AsyncIterable<GenerateEvent> {
+    const prepared = 'promptIds' in request ? request : await this.#prepareUnlessAborted(request, signal);
+    const queue = new EventQueue();
     const cancel = new Int32Array(new SharedArrayBuffer(4));
     const abort = () => Atomics.store(cancel, 0, 1);
     if (signal?.aborted || this.#closed) abort();
     signal?.addEventListener('abort', abort);
     this.#cancels.add(cancel);
-    const queue = new EventQueue();
-    const command: WithoutId<EngineCommand> = { method: 'generate', promptIds, request: rest, cancel };
-    const run = this.#turn.then(() =>
-      this.#call(command, event => queue.push(read || event.type !== 'start' ? event : { ...event, promptIds: [] })),
-    );
-    this.#turn = run.catch(() => {});
-    run
+    const order = this.#preparer.orderOf(prepared);
+    this.#call({ method: 'generate', order, cancel }, event => queue.push(event))
       .then(
         () => queue.end(),
         error => queue.fail(error),
       )
-      .finally(() => this.#cancels.delete(cancel));
+      .finally(() => {
+        this.#cancels.delete(cancel);
+        prepared.discard();
+      });
     try {
       yield* queue.events();
     } finally {
@@ -163,32 +179,35 @@ class EngineClient implements Engine {
     }
   }
 
+  /** A request that is cancelled while its prompt is read has no ids; any will do, because nothing of it is computed. */
+  async #prepareUnlessAborted(request: GenerateRequest, signal?: AbortSignal): Promise<PreparedRequest> {
+    try {
+      return await this.prepare(request, signal);
+    } catch (error) {
+      if (!signal?.aborted || (error as ColiError).code !== 'CANCELLED') throw error;
+      return this.#preparer.nothing(request);
+    }
+  }
+
   score(request: ScoreRequest): Promise<ScoreResult> {
-    const run = this.#turn.then(() => this.#call({ method: 'score', request }));
-    this.#turn = run.catch(() => {});
-    return run as Promise<ScoreResult>;
+    return this.#call({ method: 'score', request }) as Promise<ScoreResult>;
   }
 
   async encode(prompt: Prompt, { anyLength = false }: EncodeOptions = {}): Promise<number[]> {
-    return (await this.#encode(prompt, anyLength))!;
+    return (await this.#preparer.render(prompt, anyLength)).ids;
   }
 
-  /** null when `signal` is aborted before the ids are there. */
-  async #encode(prompt: Prompt, anyLength: boolean, signal?: AbortSignal): Promise<number[] | null> {
-    if ('ids' in prompt) return [...prompt.ids];
-    if (!anyLength) refuseHugeText(prompt, this.info, this.#longestToken);
-    try {
-      if ('text' in prompt) return await this.#text.encode(prompt.text, {}, signal);
-      return (await this.#text.render(prompt.messages, prompt.tools, {}, signal)).ids;
-    } catch (error) {
-      if (this.#closed) throw closedError();
-      if (signal?.aborted && (error as ColiError).code === 'CANCELLED') return null;
-      throw error;
-    }
+  async render(prompt: Prompt): Promise<{ text: string; ids: number[] }> {
+    return this.#preparer.render(prompt, false);
   }
 
   decode(ids: readonly number[]): Promise<string> {
     return this.#text.decode(ids);
+  }
+
+  tokenBytes(id: number): Uint8Array {
+    const { offsets, bytes } = this.#text.tokenBytes;
+    return bytes.subarray(offsets[id] ?? 0, offsets[id + 1] ?? 0);
   }
 
   close(): Promise<void> {
@@ -199,7 +218,7 @@ class EngineClient implements Engine {
   /** Generations that run or wait end as cancelled. */
   async #stop(): Promise<void> {
     for (const cancel of this.#cancels) Atomics.store(cancel, 0, 1);
-    await this.#text?.close();
+    await Promise.all([this.#text?.close(), this.#preparer?.close()]);
     if (this.info) await this.#finish();
     this.#ended ??= closedError();
     await this.#worker.terminate();
@@ -211,7 +230,7 @@ class EngineClient implements Engine {
     const grace = new Promise(resolve => {
       timer = setTimeout(resolve, CLOSE_GRACE_MS);
     });
-    const closed = this.#turn.then(() => this.#call({ method: 'close' })).catch(() => {});
+    const closed = this.#call({ method: 'close' }).catch(() => {});
     await Promise.race([closed, grace]);
     clearTimeout(timer);
   }
@@ -225,10 +244,11 @@ class EngineClient implements Engine {
     });
   }
 
-  #receive({ id, controlStrings, progress, event, done, value, error }: Reply): void {
+  #receive({ id, controlStrings, progress, note, event, done, value, error }: Reply): void {
     const pending = this.#pending.get(id);
     if (controlStrings) this.#onControlStrings(controlStrings);
     if (progress) this.#onProgress(progress);
+    if (note) this.#onNote(note);
     if (event) pending?.onEvent?.(event);
     if (!done && !error) return;
     this.#pending.delete(id);
@@ -251,28 +271,6 @@ class EngineClient implements Engine {
 
 function closedError(): InternalError {
   return new InternalError('ENGINE_CLOSED', 'the engine is closed');
-}
-
-/**
- * A text that cannot fit the context even in the longest tokens is refused before it is tokenised, which would take a
- * hundred times its size in memory.
- */
-function refuseHugeText(prompt: Prompt, { context, maxContext }: EngineInfo, longestToken: number): void {
-  if ('ids' in prompt) return;
-  const characters =
-    'text' in prompt
-      ? prompt.text.length
-      : prompt.messages.reduce((sum, { content }) => sum + String(content).length, 0);
-  const most = context * longestToken;
-  if (characters <= Math.max(most, COUNTED_CHARACTERS)) return;
-  throw new RequestError(
-    'CONTEXT_EXCEEDED',
-    `the prompt has ${characters} characters; a context of ${context} tokens holds less than ${most}`,
-    {
-      hint: `shorten the prompt${context < maxContext ? ' or use a larger --ctx' : '; this model takes no larger context'}`,
-      details: { characters, context },
-    },
-  );
 }
 
 /** Events from a callback, read as an async iterable. */

@@ -8,9 +8,10 @@ import { ExpertStore } from '../experts/store.ts';
 import { statOf } from '../formats/files.ts';
 import { ATTENTION_SCRATCH } from '../kernels/kernels.ts';
 import { Batch } from '../layers/batch.ts';
-import { KvCache } from '../layers/kv-cache.ts';
+import { KvCache, kvBlockBytes } from '../layers/kv-cache.ts';
 import type { Model, ModelShape } from '../models/family.ts';
-import type { EngineOptions } from './api.ts';
+import type { EngineOptions, KvEncoding } from './api.ts';
+import { DEFAULT_KV_DIR_BYTES, kvFilesMemoryBytes } from './kv-files.ts';
 import { automaticBudget, MAX_THREADS, memoryFacts, physicalCores } from './machine.ts';
 import type { ModelFiles } from './model-files.ts';
 import { affordableLanes, overheadBytes, stripsTypes } from './overhead.ts';
@@ -19,6 +20,8 @@ import { Weights } from './weights.ts';
 
 const DEFAULT_CONTEXT = 4096;
 const DEFAULT_READERS = 4;
+/** A machine that keeps more conversations going needs another program; each costs the memory of its whole context. */
+export const MAX_SLOTS = 64;
 
 export interface BuiltModel {
   readonly arenas: Arenas;
@@ -27,7 +30,6 @@ export interface BuiltModel {
   readonly weights: Weights;
   readonly model: Model;
   readonly batch: Batch;
-  readonly cache: KvCache;
   readonly staging: { arena: number; offset: number; bytesPerReader: number } | null;
 }
 
@@ -37,6 +39,9 @@ export interface Settings {
   readonly context: number;
   readonly lanes: number;
   readonly readers: number;
+  /** Sessions. */
+  readonly slots: number;
+  readonly kv: KvEncoding;
   readonly exact: boolean;
   readonly arenaBytes: number;
 }
@@ -59,10 +64,19 @@ function settle(options: EngineOptions, shape: ModelShape, arenaBytes = MAX_AREN
       details: { lanes },
     });
   }
+  const slots = options.slots ?? 1;
+  if (!Number.isInteger(slots) || slots < 1 || slots > MAX_SLOTS) {
+    throw new RequestError('BAD_SLOTS', `${slots} slots; possible are 1 to ${MAX_SLOTS}`, {
+      hint: 'give the number of requests that are to be answered at the same time',
+      details: { slots },
+    });
+  }
   return {
     budget,
     context,
     lanes,
+    slots,
+    kv: options.kv ?? 'f32',
     readers: options.readers ?? DEFAULT_READERS,
     exact: options.activations === 'exact',
     arenaBytes,
@@ -99,16 +113,18 @@ function planWith(files: ModelFiles, options: EngineOptions, settings: Settings)
   for (const first of firsts) {
     for (let e = 0; e < shape.experts; e++) slotBytes = Math.max(slotBytes, table.placedBytes(first + e));
   }
-  const overhead = overheadBytes({
+  const runtime = overheadBytes({
     lanes: settings.lanes,
     readers: settings.readers,
     tokenizerBytes: statOf(join(checkpoint.directory, 'tokenizer.json'))?.size ?? 0,
     tensors: checkpoint.tensors.size,
     records: checkpoint.container?.experts.size ?? 0,
     context: settings.context,
+    slots: settings.slots,
     vocabSize: shape.vocabSize,
     strips: stripsTypes(),
   });
+  const overhead = runtime + (options.reserveBytes ?? 0) + savedKvBytes(options, shape);
   return makePlan(
     {
       budgetBytes: settings.budget.bytes,
@@ -120,20 +136,33 @@ function planWith(files: ModelFiles, options: EngineOptions, settings: Settings)
       expertSlots: options.expertSlots,
       chunk: options.chunk,
       context: settings.context,
+      slots: settings.slots,
       lanes: settings.lanes,
     },
     chunk => buildModel(files, settings, chunk),
   );
 }
 
+/** Memory for writing and finding saved keys and values. */
+function savedKvBytes(
+  { kvDir, kvDirBytes: maxBytes = DEFAULT_KV_DIR_BYTES, kv }: EngineOptions,
+  shape: ModelShape,
+): number {
+  if (kvDir === undefined) return 0;
+  const blockBytes = shape.layers * kvBlockBytes(shape.kvHeads * shape.headDim, kv ?? 'f32');
+  return kvFilesMemoryBytes({ blockBytes, maxBytes });
+}
+
 /** Reserves everything but the slots, in an order that keeps what must be in arena 0 ahead of what may fill it. */
 function buildModel(files: ModelFiles, settings: Settings, maxRows: number): BuiltModel {
   const { shape, family, config, records, table } = files;
-  const { context, lanes, readers, exact } = settings;
+  const { context, lanes, readers, slots, kv, exact } = settings;
   const arenas = new Arenas(settings.arenaBytes);
   const widest = Math.max(shape.hiddenSize, shape.expertWidth, shape.heads * shape.headDim);
   const compute = new Compute(arenas, { lanes, exact, scratchFloats: Math.max(context * ATTENTION_SCRATCH, widest) });
-  const batch = new Batch(arenas, maxRows);
+  const columns = shape.kvHeads * shape.headDim;
+  const cache = new KvCache(arenas, { layers: shape.layers, columns, context, sessions: slots, encoding: kv, maxRows });
+  const batch = new Batch(arenas, cache, maxRows);
   const vectors = files.tensors.dense.filter(tensor => tensor.role === 'norm').map(tensor => tensor.name);
   const weights = new Weights(arenas, records, table, vectors);
   const store = new ExpertStore({
@@ -145,9 +174,7 @@ function buildModel(files: ModelFiles, settings: Settings, maxRows: number): Bui
     table.stagingBytes === 0
       ? null
       : { ...arenas.place(table.stagingBytes * readers, 'scratch'), bytesPerReader: table.stagingBytes };
-  const columns = shape.kvHeads * shape.headDim;
-  const cache = new KvCache(arenas, { layers: shape.layers, columns, context, maxRows });
   const model = family.build(config, { compute, weights, experts: store, maxRows, context });
   cache.placeBlocks();
-  return { arenas, compute, store, weights, model, batch, cache, staging };
+  return { arenas, compute, store, weights, model, batch, staging };
 }

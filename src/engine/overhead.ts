@@ -33,15 +33,16 @@ export interface OverheadFacts {
   readonly tensors: number;
   /** Entries of coli.index.json. */
   readonly records: number;
-  /** Tokens. */
+  /** Tokens of a session, and sessions. */
   readonly context: number;
+  readonly slots: number;
   readonly vocabSize: number;
   /** The threads strip types; see stripsTypes. */
   readonly strips: boolean;
 }
 
 export function overheadBytes(facts: OverheadFacts): number {
-  const { lanes, readers, tokenizerBytes, tensors, records, context, vocabSize, strips } = facts;
+  const { lanes, readers, tokenizerBytes, tensors, records, context, slots, vocabSize, strips } = facts;
   const workers = lanes - 1 + readers;
   return (
     BASE_BYTES +
@@ -51,8 +52,8 @@ export function overheadBytes(facts: OverheadFacts): number {
     tokenizerBytes * TOKENIZER_HEAP_PER_BYTE +
     tensors * HEAP_PER_TENSOR_BYTES +
     records * HEAP_PER_RECORD_BYTES +
-    context * HEAP_PER_CONTEXT_TOKEN_BYTES +
-    vocabSize * HEAP_PER_VOCABULARY_ENTRY_BYTES
+    slots * context * HEAP_PER_CONTEXT_TOKEN_BYTES +
+    slots * vocabSize * HEAP_PER_VOCABULARY_ENTRY_BYTES
   );
 }
 

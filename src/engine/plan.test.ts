@@ -30,6 +30,7 @@ function input(budgetBytes: number, more: Partial<PlanInput> = {}): PlanInput {
     expertSlots: undefined,
     chunk: undefined,
     context: 4096,
+    slots: 1,
     lanes: 2,
     ...more,
   };
@@ -203,6 +204,7 @@ test('the overhead grows with everything that costs memory', () => {
     tensors: 0,
     records: 0,
     context: 1,
+    slots: 1,
     vocabSize: 1,
     strips: false,
   };
@@ -215,6 +217,7 @@ test('the overhead grows with everything that costs memory', () => {
     { tensors: 1e4 },
     { records: 1e4 },
     { context: 4096 },
+    { context: 1024, slots: 4 },
     { vocabSize: 1e5 },
     { strips: true },
   ];

@@ -25,6 +25,7 @@ export interface PlanInput {
   readonly expertSlots: number | undefined;
   readonly chunk: number | undefined;
   readonly context: number;
+  readonly slots: number;
   readonly lanes: number;
 }
 
@@ -133,17 +134,23 @@ function summarise(input: PlanInput, arenas: Arenas, slots: number, chunk: numbe
   };
 }
 
+/** The flags that a smaller budget could do with, as the subject and verb of a sentence. */
+function lessMemory({ lanes, slots }: PlanInput): string {
+  const fewer = [...(slots > 1 ? ['fewer --slots'] : []), ...(lanes > 1 ? ['fewer --threads'] : [])];
+  return fewer.length === 0 ? 'a smaller --ctx needs' : `a smaller --ctx or ${fewer.join(' or ')} need`;
+}
+
 function tooSmall(input: PlanInput, arenas: Arenas, slots: number, smallest: number): PlanError {
   const { resident, kv, scratch } = arenas.bytesByPurpose;
   const need =
-    `resident weights ${formatBytes(resident)} + KV for ${input.context} tokens ${formatBytes(kv)} + activations ` +
+    `resident weights ${formatBytes(resident)} + KV for ${input.slots > 1 ? `${input.slots} x ` : ''}${input.context} tokens ${formatBytes(kv)} + activations ` +
     `${formatBytes(scratch)} + runtime ${formatBytes(input.overhead)} + ${slots} expert slots ` +
     `${formatBytes(slots * input.slotBytes)}`;
   return new PlanError(
     'RAM_TOO_SMALL',
     `the budget of ${formatBytes(input.budgetBytes)} (${input.budgetSource}) is too small: ${need}, together ${formatBytes(smallest)}`,
     {
-      hint: `the smallest possible is --ram ${sizeFlag(smallest)}; a smaller --ctx${input.lanes > 1 ? ' or fewer --threads need' : ' needs'} less`,
+      hint: `the smallest possible is --ram ${sizeFlag(smallest)}; ${lessMemory(input)} less`,
       details: {
         budget: input.budgetBytes,
         smallestBudget: Math.ceil(smallest / MIB) * MIB,

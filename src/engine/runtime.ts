@@ -6,7 +6,6 @@ import type { ExpertStore } from '../experts/store.ts';
 import { assertUnchanged } from '../formats/checkpoint.ts';
 import { selectKernels } from '../kernels/select.ts';
 import type { Batch } from '../layers/batch.ts';
-import type { KvCache } from '../layers/kv-cache.ts';
 import type { Model } from '../models/family.ts';
 import type { FaultPlan } from '../storage/faults.ts';
 import { ReadPool } from '../storage/read-pool.ts';
@@ -26,7 +25,6 @@ export class Runtime {
   readonly files: ModelFiles;
   readonly model: Model;
   readonly batch: Batch;
-  readonly cache: KvCache;
   readonly store: ExpertStore;
   readonly compute: Compute;
   readonly info: EngineInfo;
@@ -40,7 +38,6 @@ export class Runtime {
     this.files = files;
     this.model = built.model;
     this.batch = built.batch;
-    this.cache = built.cache;
     this.store = built.store;
     this.compute = built.compute;
     this.info = info;

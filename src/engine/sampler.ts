@@ -4,7 +4,7 @@
  *   1. logits must be finite; log-probabilities are those of the logits as they came, whatever the next steps do
  *   2. repetition penalty, once per distinct token of prompt and answer (logit > 0: divided, else multiplied)
  *   3. presence and frequency penalties, tokens of the answer only
- *   4. logit bias; the logits must still be finite
+ *   4. logit bias; the logits must still be finite; tokens that a constraint forbids then get the lowest float32
  *   5. temperature 0 or top_k 1: the largest logit, ties to the lower id, no random number drawn
  *   6. temperature: weight = e^((logit - largest) / temperature); tokens of weight 0 are out
  *   7. top_k: the k largest logits, ties to the lower id
@@ -58,7 +58,8 @@ export class Sampler {
   readonly #result: SampledToken = { id: 0, logprobs: undefined };
 
   /**
-   * `logprobs`: how many most likely tokens to report besides the chosen one; undefined = no report.
+   * `logprobs`: how many most likely tokens to report besides the chosen one; undefined = no report. `isConstrained`: `next`
+   * may be given masks.
    * All buffers are made here: none for greedy alone, at most seven words per token of the vocabulary.
    */
   constructor(
@@ -66,17 +67,18 @@ export class Sampler {
     logitBias: Readonly<Record<number, number>> | undefined,
     vocabSize: number,
     logprobs?: number,
+    isConstrained = false,
   ) {
     this.#sampling = sampling;
     this.#vocabSize = vocabSize;
     this.#logprobs = logprobs;
     this.#random = new Random(sampling.seed);
     const bias = Object.entries(logitBias ?? {});
-    this.#biasIds = Int32Array.from(bias, ([id]) => checkBiasId(id, vocabSize));
+    this.#biasIds = Int32Array.from(checkBiasIds(logitBias, vocabSize));
     this.#biasValues = Float64Array.from(bias, ([, value]) => value);
     const penalties =
       sampling.repetitionPenalty !== 1 || sampling.presencePenalty !== 0 || sampling.frequencyPenalty !== 0;
-    this.#adjusts = penalties || bias.length > 0;
+    this.#adjusts = penalties || bias.length > 0 || isConstrained;
     const { topK, topP } = sampling;
     const draws = !isGreedy(sampling);
     const ranks = draws && (topK > 0 || topP < 1);
@@ -90,15 +92,22 @@ export class Sampler {
   }
 
   /**
-   * The next token after promptIds and generatedIds. logits: [vocabSize], left as they are. The result object is
-   * reused by the next call (its `logprobs` is not). Throws NON_FINITE_LOGITS.
+   * The next token after promptIds and generatedIds. logits: [vocabSize], left as they are. mask: one bit per token that may
+   * come, null = all. The result object is reused by the next call (its `logprobs` is not). Throws NON_FINITE_LOGITS.
    */
-  next(logits: Float32Array, promptIds: ArrayLike<number>, generatedIds: ArrayLike<number>): SampledToken {
+  next(
+    logits: Float32Array,
+    promptIds: ArrayLike<number>,
+    generatedIds: ArrayLike<number>,
+    mask: Int32Array | null = null,
+  ): SampledToken {
     const best = checkedBest(logits, this.#vocabSize);
     let id = best;
     if (this.#adjusts) {
       this.#adjust(logits, promptIds, generatedIds);
-      id = this.#choose(this.#adjusted, checkedBest(this.#adjusted, this.#vocabSize));
+      let adjustedBest = checkedBest(this.#adjusted, this.#vocabSize);
+      if (mask !== null) adjustedBest = forbid(this.#adjusted, this.#vocabSize, mask);
+      id = this.#choose(this.#adjusted, adjustedBest);
     } else id = this.#choose(logits, best);
     this.#result.id = id;
     this.#result.logprobs = this.#logprobs === undefined ? undefined : this.#report(logits, best, id);
@@ -235,6 +244,22 @@ function finiteBest(logits: Float32Array, size: number): number {
   return largest === Number.POSITIVE_INFINITY ? -1 : best;
 }
 
+/**
+ * Gives every token whose bit is not set the lowest float32, so that its weight is 0 beside any other. Returns the best of
+ * those left. Throws when none is.
+ */
+function forbid(logits: Float32Array, size: number, mask: Int32Array): number {
+  let best = -1;
+  for (let id = 0; id < size; id++) {
+    if (((mask[id >> 5] >> (id & 31)) & 1) === 0) logits[id] = LOWEST;
+    else if (best < 0 || logits[id] > logits[best]) best = id;
+  }
+  if (best >= 0) return best;
+  throw new RequestError('CONSTRAINT_FAILED', 'no token of this model can continue the answer in the required form', {
+    hint: 'simplify the schema or grammar',
+  });
+}
+
 /** into[i] = values[ids[i]] for i < count */
 function pickOut(values: Float32Array, ids: Int32Array, count: number, into: Float32Array): void {
   for (let i = 0; i < count; i++) into[i] = values[ids[i]];
@@ -269,13 +294,14 @@ function draw(weights: Float32Array, count: number, least: number, random: numbe
   return position;
 }
 
-function checkBiasId(key: string, vocabSize: number): number {
-  const id = Number(key);
-  if (!Number.isInteger(id) || id < 0 || id >= vocabSize) {
+/** The ids of a logit bias. Throws BAD_PARAMETER for one that the model does not have. */
+export function checkBiasIds(logitBias: Readonly<Record<number, number>> | undefined, vocabSize: number): number[] {
+  return Object.keys(logitBias ?? {}).map(key => {
+    const id = Number(key);
+    if (Number.isInteger(id) && id >= 0 && id < vocabSize) return id;
     throw new RequestError('BAD_PARAMETER', `logit_bias names token ${key}, ids go from 0 to ${vocabSize - 1}`, {
       hint: 'use token ids of this model',
       details: { parameter: 'logit_bias' },
     });
-  }
-  return id;
+  });
 }

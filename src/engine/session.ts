@@ -1,4 +1,4 @@
-/** One mutable timeline: the tokens fed so far and their keys and values. Feeding is the only way to change it. */
+/** One mutable timeline: the tokens fed so far, whose keys and values the cache holds. Feeding is the only way to extend it. */
 
 import { Cancelled } from '../experts/store.ts';
 import type { Observer } from '../models/family.ts';
@@ -6,15 +6,22 @@ import type { Runtime } from './runtime.ts';
 
 export class Session {
   readonly #runtime: Runtime;
+  /** Which part of the KV cache is this session's. */
+  readonly slot: number;
   /** Tokens whose keys and values are in the cache. */
   readonly #ids: number[] = [];
 
-  constructor(runtime: Runtime) {
+  constructor(runtime: Runtime, slot = 0) {
     this.#runtime = runtime;
+    this.slot = slot;
   }
 
   get length(): number {
     return this.#ids.length;
+  }
+
+  get ids(): readonly number[] {
+    return this.#ids;
   }
 
   /** How many leading tokens of `ids` are already here. */
@@ -27,25 +34,20 @@ export class Session {
 
   truncate(n: number): void {
     this.#ids.length = Math.min(this.#ids.length, n);
-    this.#runtime.cache.truncate(this.#ids.length);
+  }
+
+  /** ids[from..to) have keys and values now: a forward pass or a file put them there. */
+  extend(ids: ArrayLike<number>, from: number, to: number): void {
+    for (let i = from; i < to; i++) this.#ids.push(ids[i]);
   }
 
   /**
-   * Runs one chunk (at most the plan's) through the model. After an error or a cancellation the session is as before: the
-   * length moves only when all layers are done. `onLayer` gets the share of the layers that are done.
+   * Runs one chunk (at most the plan's) through the model. After an error or a cancellation the session is as before.
+   * `onLayer` gets the share of the layers that are done.
    */
   feed(ids: ArrayLike<number>, observer: Observer = {}, onLayer?: (share: number) => void): void {
-    const { batch, cache, model, info } = this.#runtime;
-    batch.set(ids, this.#ids.length, cache);
-    model.forward(batch, {
-      ...observer,
-      beforeLayer: layer => {
-        if (this.#runtime.cancelled()) throw new Cancelled();
-        onLayer?.(layer / info.layers);
-      },
-    });
-    for (let i = 0; i < ids.length; i++) this.#ids.push(ids[i]);
-    cache.length = this.#ids.length;
+    const feed = { session: this, ids, from: 0, to: ids.length };
+    forward(this.#runtime, [feed], this.#runtime.cancelled, observer, onLayer);
   }
 
   /**
@@ -64,4 +66,35 @@ export class Session {
       onProgress(from, chunk.length, 1);
     }
   }
+}
+
+/** Consecutive tokens of one session: ids[from..to). */
+export interface Feed {
+  readonly session: Session;
+  readonly ids: ArrayLike<number>;
+  readonly from: number;
+  readonly to: number;
+}
+
+/**
+ * One forward pass with tokens of several sessions, one row each, in the order of the list. `cancelled` is asked before each
+ * layer. Sessions grow only when all layers are done; after an error all are as before.
+ */
+export function forward(
+  { batch, model, info }: Runtime,
+  feeds: readonly Feed[],
+  cancelled: () => boolean,
+  observer: Observer = {},
+  onLayer?: (share: number) => void,
+): void {
+  batch.clear();
+  for (const { session, ids, from, to } of feeds) batch.add(session.slot, ids, from, to, session.length);
+  model.forward(batch, {
+    ...observer,
+    beforeLayer: layer => {
+      if (cancelled()) throw new Cancelled();
+      onLayer?.(layer / info.layers);
+    },
+  });
+  for (const { session, ids, from, to } of feeds) session.extend(ids, from, to);
 }

@@ -3,6 +3,8 @@
 export interface EvictionPolicy {
   /** The slot was used (or filled) now. */
   touch(slot: number): void;
+  /** The slot was filled with what will hardly be used before it is evicted: it is given up first. */
+  demote(slot: number): void;
   /** The slot to give up first, then after each the next best; -1 at the end. The store takes the first not in use. */
   first(): number;
   after(slot: number): number;
@@ -26,15 +28,24 @@ export class LruPolicy implements EvictionPolicy {
   }
 
   touch(slot: number): void {
+    this.#move(slot, this.#previous[this.#anchor]);
+  }
+
+  demote(slot: number): void {
+    this.#move(slot, this.#anchor);
+  }
+
+  /** Takes the slot out and puts it after another. */
+  #move(slot: number, after: number): void {
+    if (after === slot) return;
     const next = this.#next;
     const previous = this.#previous;
     next[previous[slot]] = next[slot];
     previous[next[slot]] = previous[slot];
-    const newest = previous[this.#anchor];
-    next[newest] = slot;
-    previous[slot] = newest;
-    next[slot] = this.#anchor;
-    previous[this.#anchor] = slot;
+    next[slot] = next[after];
+    previous[next[after]] = slot;
+    next[after] = slot;
+    previous[slot] = after;
   }
 
   first(): number {

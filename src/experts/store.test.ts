@@ -49,7 +49,7 @@ describe('leases', () => {
   test('evict as a plain least-recently-used list does', () => {
     const small = fc.array(fc.record({ layer: fc.nat(LAYERS - 1), experts: wanted(3) }), { maxLength: 40 });
     fc.assert(
-      fc.property(fc.integer({ min: 3, max: 10 }), small, (slots, sequence) => {
+      fc.property(fc.integer({ min: 3 * LAYERS, max: 12 }), small, (slots, sequence) => {
         const { store, pool, lease, record } = fakeStore(LAYERS, EXPERTS, slots);
         const memory: number[] = []; // records, least recently used first
         const expected: number[] = [];
@@ -78,6 +78,26 @@ describe('leases', () => {
         expect(store.counters.wasted).toBe(0);
       }),
     );
+  });
+
+  test('when every layer wants more than its share, those in memory stay instead of chasing each other out', () => {
+    const { store, lease } = fakeStore(2, EXPERTS, 9);
+    const all = Array.from({ length: EXPERTS }, (_, expert) => expert);
+    const rounds = 50;
+    for (let round = 0; round < rounds; round++) for (const layer of [0, 1]) lease(layer, all);
+    const { requests, hits } = store.counters;
+    expect(requests).toBe(rounds * 2 * EXPERTS);
+    // no more than the slots can be found in a round; by age alone it would be none
+    expect(hits).toBeGreaterThan(rounds * 5);
+    expect(hits).toBeLessThanOrEqual(rounds * 9);
+  });
+
+  test('what is in memory follows a text that changes, also in a flood', () => {
+    const { store, lease } = fakeStore(1, EXPERTS, 2);
+    for (let round = 0; round < 20; round++) lease(0, [0, 1, 2]);
+    for (let round = 0; round < 40; round++) lease(0, [3, 4, 5]);
+    expect([3, 4, 5].filter(expert => store.isResident(0, expert))).toHaveLength(2);
+    expect(store.counters.hits).toBeGreaterThan(40);
   });
 
   test('more experts than slots are served in waves, each read once', () => {

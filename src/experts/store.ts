@@ -7,16 +7,23 @@
 
 import { InternalError } from '../common/errors.ts';
 import type { Place } from '../compute/arenas.ts';
-import { type Matrix, matrixOf } from '../compute/matrix.ts';
-import type { StoredRecord } from '../quant/stored.ts';
+import type { Matrix } from '../compute/matrix.ts';
 import type { ReadPool } from '../storage/read-pool.ts';
 import type { RecordTable } from '../storage/record-table.ts';
 import { zeroCounters } from './counters.ts';
+import { type ExpertRecords, ExpertShapes } from './layout.ts';
 import { LookAheadBudget } from './look-ahead-budget.ts';
 import { type EvictionPolicy, LruPolicy } from './policy.ts';
 
 /** A blocked wait looks at the cancellation flag this often. */
 const WAIT_SLICE_MS = 100;
+
+/**
+ * Layers come round in a circle, so when each wants more experts than its share of the slots, the least recently used one is
+ * always the next to be wanted, and nothing would ever be found. Then new ones are given up first and the others stay; one in
+ * so many is kept, so that the stock follows the text.
+ */
+const KEPT_OF_FLOOD = 16;
 
 /** Tickets that reads ahead leave to demands. */
 const RESERVED_TICKETS = 64;
@@ -24,16 +31,6 @@ const RESERVED_TICKETS = 64;
 const FREE = 0;
 const LOADING = 1;
 const READY = 2;
-
-/** Which records of the table are the experts of which layer. */
-export interface ExpertRecords {
-  /** Experts per layer. */
-  readonly experts: number;
-  /** First record of each layer's experts, -1 for layers that do not route. */
-  readonly firstRecord: readonly number[];
-  /** All records of the table, residents included. */
-  readonly records: readonly StoredRecord[];
-}
 
 export interface ExpertSource {
   readonly pool: ReadPool;
@@ -54,9 +51,7 @@ export class ExpertStore {
   readonly counters = zeroCounters();
   /** Positions (in the list given to `begin`) that the last `next` made available. */
   readonly ready: Int32Array;
-  /** Matrix shapes of gate, up and down for each position of the lease. */
-  readonly #shapes: readonly (readonly Matrix[])[];
-  readonly #shapeOf: Int32Array;
+  readonly #shapes: ExpertShapes;
   readonly #firstRecord: readonly number[];
   #source!: ExpertSource;
   #policy!: EvictionPolicy;
@@ -83,6 +78,10 @@ export class ExpertStore {
   #lookAhead = false;
   #lastArrivalMs = 0;
   #missesOfLease = 0;
+  /** Slots over layers, and whether the lease asks for more though all slots are taken. */
+  #fairShare = 0;
+  #isFlood = false;
+  #loads = 0;
   #waitUsBefore = 0;
 
   constructor(layout: ExpertRecords) {
@@ -92,22 +91,7 @@ export class ExpertStore {
     this.ready = new Int32Array(layout.experts);
     this.#wanted = new Int32Array(layout.experts);
     this.#leaseSlot = new Int32Array(layout.experts);
-    const shapes = new Map<string, number>();
-    const distinct: Matrix[][] = [];
-    this.#shapeOf = new Int32Array(layout.records.length);
-    for (const first of layout.firstRecord) {
-      if (first < 0) continue;
-      for (let record = first; record < first + layout.experts; record++) {
-        const parts = layout.records[record].parts;
-        const key = parts.map(p => `${p.layout}:${p.rows}x${p.columns}`).join(' ');
-        if (!shapes.has(key)) {
-          shapes.set(key, distinct.length);
-          distinct.push(parts.map(p => matrixOf(p.layout, p.rows, p.columns, [])));
-        }
-        this.#shapeOf[record] = shapes.get(key)!;
-      }
-    }
-    this.#shapes = distinct;
+    this.#shapes = new ExpertShapes(layout);
   }
 
   /** Connects the store to its slots and readers, once the arenas exist. */
@@ -120,8 +104,10 @@ export class ExpertStore {
     this.#inUse = new Uint8Array(slots);
     this.#ahead = new Uint8Array(slots);
     this.#aheadSlots = new Int32Array(slots);
+    const layers = this.#firstRecord.filter(first => first >= 0).length;
+    this.#fairShare = slots / layers;
     // with a slot for every expert nothing is read twice
-    this.#lookAhead = source.lookAhead && slots < this.experts * this.#firstRecord.filter(first => first >= 0).length;
+    this.#lookAhead = source.lookAhead && slots < this.experts * layers;
     this.#ticket = new Int32Array(slots).fill(-1);
   }
 
@@ -141,6 +127,7 @@ export class ExpertStore {
   begin(layer: number, experts: Int32Array, count: number): void {
     this.#layer = layer;
     this.#wantedCount = count;
+    this.#isFlood = count > this.#fairShare && this.#loads >= this.slotCount;
     this.#nextMissing = 0;
     this.#outstanding = count;
     if (this.#lastArrivalMs > 0) this.#budget.observeGap(performance.now() - this.#lastArrivalMs);
@@ -157,7 +144,7 @@ export class ExpertStore {
       if (slot < 0) continue;
       this.counters.hits++;
       this.#inUse[slot] = 1;
-      this.#policy.touch(slot);
+      if (!this.#isFlood || !this.#ahead[slot]) this.#policy.touch(slot);
       if (this.#state[slot] === LOADING && this.#ahead[slot]) this.#source.pool.promote(this.#ticket[slot]);
       if (this.#ahead[slot]) this.#budget.observeGuess(true);
       this.#ahead[slot] = 0;
@@ -215,7 +202,7 @@ export class ExpertStore {
 
   /** Shape of a part (0 gate, 1 up, 2 down) of the expert at a position. */
   shape(position: number, part: number): Matrix {
-    return this.#shapes[this.#shapeOf[this.#wanted[position]]][part];
+    return this.#shapes.of(this.#wanted[position], part);
   }
 
   arenaOf(position: number): number {
@@ -358,7 +345,9 @@ export class ExpertStore {
     this.#state[slot] = LOADING;
     this.#ahead[slot] = ahead ? 1 : 0;
     if (ahead) this.#noteAhead(slot);
-    this.#policy.touch(slot);
+    this.#loads++;
+    if (this.#isFlood && this.#loads % KEPT_OF_FLOOD !== 0) this.#policy.demote(slot);
+    else this.#policy.touch(slot);
   }
 
   /** A slot may be in the list already, with an older read that was evicted. */

@@ -101,7 +101,7 @@ export class Attention {
     compute.rope(k, kvHeads, headDim, headDim, this.#rope, batch.positions, n);
     compute.run();
 
-    batch.cache.write(this.#layer, k, v, batch.firstPosition, n);
+    batch.remember(compute, this.#layer, k, v);
     compute.attention(q, output.x, batch, this.#layer, this.#heads);
     compute.run();
 

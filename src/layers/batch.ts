@@ -1,40 +1,70 @@
-/** The rows of one forward pass: which tokens, at which positions, of which session. */
+/** The rows of one forward pass: which tokens, at which positions, of which sessions. */
 
 import type { Arenas, Tensor } from '../compute/arenas.ts';
+import type { Compute } from '../compute/compute.ts';
 import type { KvCache } from './kv-cache.ts';
 
-/** Consecutive tokens of one session. (Rows of several sessions will be several segments.) */
+/** Segments, one after the other: consecutive tokens of one session each. A session has one segment at most. */
 export class Batch {
   readonly #arenas: Arenas;
+  readonly cache: KvCache;
   /** i32 [maxRows], in every arena. */
   readonly positions: Tensor;
   readonly maxRows: number;
-  ids: ArrayLike<number> = [];
-  firstPosition = 0;
-  cache!: KvCache;
+  readonly ids: number[] = [];
+  /** Longest history that a row sees, in keys. */
+  keys = 0;
+  // per segment
+  #segments = 0;
+  readonly #session: Int32Array;
+  readonly #firstRow: Int32Array;
+  readonly #firstPosition: Int32Array;
 
-  constructor(arenas: Arenas, maxRows: number) {
+  constructor(arenas: Arenas, cache: KvCache, maxRows: number) {
     this.#arenas = arenas;
+    this.cache = cache;
     this.maxRows = maxRows;
     this.positions = arenas.tensor(maxRows, 1, { replicated: true });
+    this.#session = new Int32Array(maxRows);
+    this.#firstRow = new Int32Array(maxRows + 1);
+    this.#firstPosition = new Int32Array(maxRows);
   }
 
   get rows(): number {
     return this.ids.length;
   }
 
-  /** Longest history that a row of the batch sees, in keys. */
-  get keys(): number {
-    return this.firstPosition + this.rows;
+  clear(): void {
+    this.ids.length = 0;
+    this.keys = 0;
+    this.#segments = 0;
   }
 
-  set(ids: ArrayLike<number>, firstPosition: number, cache: KvCache): void {
-    this.ids = ids;
-    this.firstPosition = firstPosition;
-    this.cache = cache;
+  /** Adds ids[from..to) as the tokens at `firstPosition` and after it; returns the row of the first. */
+  add(session: number, ids: ArrayLike<number>, from: number, to: number, firstPosition: number): number {
+    const row = this.ids.length;
+    const segment = this.#segments++;
+    this.#session[segment] = session;
+    this.#firstRow[segment] = row;
+    this.#firstRow[segment + 1] = row + to - from;
+    this.#firstPosition[segment] = firstPosition;
+    for (let i = from; i < to; i++) this.ids.push(ids[i]);
+    this.keys = Math.max(this.keys, firstPosition + to - from);
     for (let arena = 0; arena < this.#arenas.count; arena++) {
       const positions = this.#arenas.ints(this.positions, arena);
-      for (let i = 0; i < ids.length; i++) positions[i] = firstPosition + i;
+      for (let i = 0; i < to - from; i++) positions[row + i] = firstPosition + i;
     }
+    return row;
+  }
+
+  /** Puts the rows' keys and values [rows, kvHeads*headDim] into their sessions, and tells attention where those lie. */
+  remember(compute: Compute, layer: number, keys: Tensor, values: Tensor): void {
+    for (let segment = 0; segment < this.#segments; segment++) {
+      const row = this.#firstRow[segment];
+      const n = this.#firstRow[segment + 1] - row;
+      this.cache.write(compute, layer, keys, values, row, this.#session[segment], this.#firstPosition[segment], n);
+      this.cache.pointRows(layer, row, n, this.#session[segment]);
+    }
+    compute.run();
   }
 }

@@ -1,0 +1,55 @@
+/** What a prompt must be before anything is computed. */
+
+import { RequestError } from '../common/errors.ts';
+import type { EngineInfo, Prompt } from './api.ts';
+
+/** Texts up to this size are always tokenised: a refusal then names the exact number of tokens. */
+const COUNTED_CHARACTERS = 65_536;
+
+type Limits = Pick<EngineInfo, 'context' | 'maxContext' | 'vocabSize'>;
+
+function whatHelps({ context, maxContext }: Limits): string {
+  return `shorten the prompt${context < maxContext ? ' or use a larger --ctx' : '; this model takes no larger context'}`;
+}
+
+/** Room left for the answer, in tokens. Throws when the prompt is empty, too long or has impossible ids. */
+export function checkPrompt(ids: readonly number[], limits: Limits): number {
+  const { context, vocabSize } = limits;
+  if (ids.length === 0) {
+    throw new RequestError('EMPTY_PROMPT', 'the prompt has no tokens', { hint: 'give some text' });
+  }
+  const bad = ids.find(id => !Number.isInteger(id) || id < 0 || id >= vocabSize);
+  if (bad !== undefined) {
+    throw new RequestError('BAD_TOKEN_ID', `token id ${bad} is not in 0..${vocabSize - 1}`, {
+      hint: "give ids of this model's own tokenizer",
+      details: { id: bad },
+    });
+  }
+  if (ids.length >= context) {
+    throw new RequestError(
+      'CONTEXT_EXCEEDED',
+      `the prompt has ${ids.length} tokens; the context of ${context} leaves no room for an answer`,
+      { hint: whatHelps(limits), details: { promptTokens: ids.length, context } },
+    );
+  }
+  return context - ids.length;
+}
+
+/**
+ * A text that cannot fit the context even in the longest tokens is refused before it is tokenised, which would take a
+ * hundred times its size in memory. `longestToken`: bytes.
+ */
+export function refuseHugeText(prompt: Prompt, limits: Limits, longestToken: number): void {
+  if ('ids' in prompt) return;
+  const characters =
+    'text' in prompt
+      ? prompt.text.length
+      : prompt.messages.reduce((sum, { content }) => sum + String(content).length, 0);
+  const most = limits.context * longestToken;
+  if (characters <= Math.max(most, COUNTED_CHARACTERS)) return;
+  throw new RequestError(
+    'CONTEXT_EXCEEDED',
+    `the prompt has ${characters} characters; a context of ${limits.context} tokens holds less than ${most}`,
+    { hint: whatHelps(limits), details: { characters, context: limits.context } },
+  );
+}
