@@ -3,7 +3,7 @@
 /** Conventional exit code of a program ended by SIGINT. */
 export const EXIT_INTERRUPTED = 130;
 /** A launcher passes on the SIGINT that a terminal has already sent here: two within this time are one. */
-const SAME_PRESS_MS = 100;
+export const SAME_PRESS_MS = 100;
 
 export interface PromptInterrupt {
   /** Drops what was typed; true when there was something: then the press does not count. */

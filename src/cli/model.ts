@@ -5,7 +5,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { UsageError } from '../common/errors.ts';
-import type { Engine, EngineInfo } from '../engine/api.ts';
+import type { Engine, EngineInfo, OpenProgress } from '../engine/api.ts';
 import { type EngineFlags, engineOptions } from './options.ts';
 import { note } from './output.ts';
 import { byteAmount, Progress } from './progress.ts';
@@ -44,13 +44,21 @@ export function runNotes(flags: EngineFlags, info: EngineInfo): string[] {
   return [...(flags.model === undefined ? [BUNDLED_NOTE] : []), ...flagNotes(flags), ...info.notes];
 }
 
+export interface OpenExtras {
+  /** What the process needs besides the engine. */
+  readonly reserveBytes?: number;
+  readonly onProgress?: (progress: OpenProgress) => void;
+}
+
 /** Opens the engine with what the flags say; loading and what it decided are told on stderr. */
-export async function openModel(flags: EngineFlags, quiet: boolean): Promise<Engine> {
-  const options = engineOptions(flags, modelDirectory(flags, quiet));
+export async function openModel(flags: EngineFlags, quiet: boolean, extras: OpenExtras = {}): Promise<Engine> {
+  const { reserveBytes, onProgress } = extras;
+  const options = { ...engineOptions(flags, modelDirectory(flags, quiet)), reserveBytes };
   const { openEngine } = await import('../engine/engine.ts');
   const progress = new Progress();
-  const engine = await openEngine(options, ({ phase, doneBytes, totalBytes }) => {
-    if (!quiet) progress.update(`${phase}:`, doneBytes, totalBytes, byteAmount);
+  const engine = await openEngine(options, step => {
+    onProgress?.(step);
+    if (!quiet) progress.update(`${step.phase}:`, step.doneBytes, step.totalBytes, byteAmount);
   }).finally(() => progress.clear());
   for (const line of [...flagNotes(flags), ...engine.info.notes]) note(line, quiet);
   return engine;

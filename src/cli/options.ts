@@ -3,13 +3,13 @@
 import { type Command, Option } from 'commander';
 import { RequestError, UsageError } from '../common/errors.ts';
 import { parseSize } from '../common/units.ts';
-import type { Activations, EngineOptions, GenerateRequest } from '../engine/api.ts';
+import type { Activations, EngineOptions, GenerateRequest, KvEncoding } from '../engine/api.ts';
 import { MAX_THREADS } from '../engine/machine.ts';
 import { SAMPLING_RULES, type SamplingField } from '../engine/sampling-options.ts';
 import { checkStopStrings } from '../engine/stops.ts';
 import { KERNEL_CHOICES, type KernelChoice } from '../kernels/kernels.ts';
 
-interface FlagRow {
+export interface FlagRow {
   readonly flags: string;
   readonly help: string;
   readonly env?: string;
@@ -44,12 +44,12 @@ const stops = (text: string, previous: unknown) => {
   }
 };
 
-const notEmpty = (flag: string) => (text: string) => {
+export const notEmpty = (flag: string) => (text: string) => {
   if (text !== '') return text;
   throw new UsageError('BAD_FLAG', `${flag} is empty`, { hint: `give ${flag} a value or leave it out` });
 };
 
-const size = (flag: string) => (text: string) => {
+export const size = (flag: string) => (text: string) => {
   try {
     return parseSize(text);
   } catch (error) {
@@ -162,6 +162,10 @@ export interface EngineFlags {
   activations?: Activations;
   prefetch?: 'auto' | 'off';
   verify?: boolean;
+  slots?: number;
+  kv?: KvEncoding;
+  kvDir?: string;
+  kvDirSize?: number;
 }
 
 export interface SamplingFlags {
@@ -188,7 +192,7 @@ export function addSamplingFlags(command: Command): Command {
   return addFlags(command, SAMPLING_FLAGS);
 }
 
-function addFlags(command: Command, rows: readonly FlagRow[]): Command {
+export function addFlags(command: Command, rows: readonly FlagRow[]): Command {
   for (const row of rows) {
     const option = new Option(row.flags, row.help);
     if (row.env) option.env(row.env);
@@ -210,6 +214,10 @@ export function engineOptions(flags: EngineFlags, model: string): EngineOptions 
     activations: flags.activations,
     prefetch: flags.prefetch,
     verify: flags.verify,
+    slots: flags.slots,
+    kv: flags.kv,
+    kvDir: flags.kvDir,
+    kvDirBytes: flags.kvDirSize,
   };
 }
 

@@ -3,8 +3,9 @@
 import { Command, CommanderError, Option } from 'commander';
 import { UsageError } from '../common/errors.ts';
 import { packageVersion } from './model.ts';
-import { addEngineFlags, addSamplingFlags, wholeFrom1 } from './options.ts';
+import { addEngineFlags, addFlags, addSamplingFlags, wholeFrom1 } from './options.ts';
 import { writeLine } from './output.ts';
+import { port, SERVE_FLAGS } from './serve-options.ts';
 
 export const EXIT_USAGE = 2;
 
@@ -72,6 +73,19 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
     .option(...QUIET)
     .addHelpText('after', examples('coli chat --model DIR --ram 4G'))
     .action(async flags => done(await (await import('./commands/chat.ts')).chat(flags)));
+
+  addFlags(
+    addEngineFlags(program.command('serve').description('answer requests over HTTP: OpenAI and Anthropic APIs')),
+    SERVE_FLAGS,
+  )
+    .addHelpText('after', examples('coli serve --model DIR --slots 4', 'coli serve --port 0 --ram 4G'))
+    .action(async flags => done(await (await import('./commands/serve.ts')).serve(flags)));
+  program
+    .command('stop')
+    .description('end a server that coli serve started')
+    .option('--port <n>', 'which one, when there are several', port)
+    .addHelpText('after', examples('coli stop', 'coli stop --port 8080'))
+    .action(async flags => done(await (await import('./commands/stop.ts')).stop(flags)));
 
   addEngineFlags(program.command('info').description('describe the model, the machine and what goes where'))
     .option(...JSON_FLAG)
