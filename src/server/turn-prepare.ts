@@ -1,0 +1,65 @@
+/** Has the engine check a turn. With a form for the answer and a model that reasons, where the form begins depends on the prompt. */
+
+import { RequestError } from '../common/errors.ts';
+import type { Engine, PreparedRequest } from '../engine/api.ts';
+import type { TurnPlan } from './turn-plan.ts';
+
+export interface PreparedTurn {
+  readonly prepared: PreparedRequest;
+  readonly startsInReasoning: boolean;
+}
+
+/** Tokens at the end of a prompt among which an opening tag is looked for: the tag and a few line breaks. */
+const TAIL_TOKENS = 32;
+
+/** Throws what the engine refuses about the request. What comes back must be run or discarded. */
+export async function prepareTurn(engine: Engine, plan: TurnPlan, signal: AbortSignal): Promise<PreparedTurn> {
+  const { prompt, grammar, engineRequest, reasoning } = plan;
+  if (grammar !== null && reasoning === null) {
+    const prepared = await engine.prepare({ ...engineRequest, prompt, constraint: { grammar } }, signal);
+    return { prepared, startsInReasoning: false };
+  }
+  const prepared = await engine.prepare({ ...engineRequest, prompt }, signal);
+  if (reasoning === null) return { prepared, startsInReasoning: false };
+  const state = reasoningState(engine, plan, prepared.promptIds);
+  if (grammar === null) return { prepared, startsInReasoning: state === 'open' };
+
+  const ids = [...prepared.promptIds];
+  prepared.discard();
+  const reasons = state === 'open' || (state === 'unknown' && plan.mayReason);
+  // if it were left to the model to open the block, an answer without one would be held to nothing
+  if (reasons && state !== 'open') ids.push(await openingId(engine, reasoning.open));
+  if (reasons && !engine.text.addedTokens.includes(reasoning.close)) throw noToken(reasoning.close);
+  const constraint = reasons ? { grammar, after: reasoning.close } : { grammar };
+  return {
+    prepared: await engine.prepare({ ...engineRequest, prompt: { ids }, constraint }, signal),
+    startsInReasoning: reasons,
+  };
+}
+
+/** Whether the answer begins inside a block of reasoning, behind a closed one, or as the model likes. */
+function reasoningState(engine: Engine, { prompt, reasoning }: TurnPlan, ids: readonly number[]) {
+  const { open, close } = reasoning!;
+  if ('messages' in prompt && prompt.continueFinal) {
+    const begun = prompt.messages.at(-1)?.content ?? '';
+    return begun.lastIndexOf(open) > begun.lastIndexOf(close) ? 'open' : 'closed';
+  }
+  const bytes = ids.slice(-TAIL_TOKENS).map(id => engine.tokenBytes(id));
+  const tail = Buffer.concat(bytes).toString().trimEnd();
+  return tail.endsWith(open) ? 'open' : tail.endsWith(close) ? 'closed' : 'unknown';
+}
+
+async function openingId(engine: Engine, open: string): Promise<number> {
+  const ids = await engine.encode({ text: open });
+  const id = ids.find(each => Buffer.from(engine.tokenBytes(each)).toString() === open);
+  if (id === undefined) throw noToken(open);
+  return id;
+}
+
+function noToken(tag: string): RequestError {
+  return new RequestError(
+    'FORMAT_AFTER_REASONING',
+    `this model has no token ${tag}, so where its reasoning ends and the form of the answer begins cannot be told`,
+    { hint: 'turn thinking off', details: { parameter: 'response_format' } },
+  );
+}
