@@ -3,7 +3,7 @@
  * layout. Nothing is flushed to the disk: a block that a power cut left half-written fails its hash, and is computed again.
  */
 
-import { createHash, hash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import fs from 'node:fs';
 import { KV_BLOCK } from '../kernels/kernels.ts';
 
@@ -142,7 +142,7 @@ export class KvBlockFile {
   }
 
   #digest(): Buffer {
-    return createHash('sha256').update(this.#file.subarray(0, AT.digest)).update(this.payload).digest();
+    return hash('sha256', this.payload, 'buffer');
   }
 
   #lengthFrom(at: number): number {

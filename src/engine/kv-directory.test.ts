@@ -1,6 +1,6 @@
 import fs from 'node:fs';
 import { join } from 'node:path';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { temporaryDirectory } from '../../test/hostile/fixtures.ts';
 import { blockName } from './kv-block-file.ts';
 import { KV_LOCK_FILE, KvDirectory, type KvDirectoryOptions } from './kv-directory.ts';
@@ -43,6 +43,17 @@ test.each([
   const directory = open();
   expect([directory.readable, directory.writable]).toEqual([false, false]);
   expect(notes).toEqual([expect.stringContaining(why)]);
+});
+
+test('what belongs to another user is not used at all', () => {
+  const { path, notes, open } = scene();
+  open().close();
+  const other = 12_345;
+  if (process.getuid!() === 0) fs.chownSync(path, other, -1);
+  else vi.spyOn(process, 'geteuid').mockReturnValue(other);
+  expect(open().readable).toBe(false);
+  vi.restoreAllMocks();
+  expect(notes).toEqual([expect.stringContaining('belongs to another user')]);
 });
 
 function makeDirectory(path: string, mode: number): void {
@@ -112,6 +123,16 @@ test('a use is remembered over a restart, all blocks of a chain at the same time
   open({ maxBytes: 20 }).close();
   expect(list()).toEqual(chain);
   expect(list()).not.toContain(other);
+});
+
+test('times come back from the disk as they were set', () => {
+  const { open, put } = scene();
+  open().close();
+  const now = Date.now();
+  const blocks = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+  for (const back of blocks) put(name(back, 'a'), now - back);
+  const directory = open();
+  expect(blocks.map(back => directory.use([name(back, 'a')]))).toEqual(blocks.map(back => now - back));
 });
 
 test('the order of use holds when the clock was put back', () => {
