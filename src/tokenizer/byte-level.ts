@@ -20,8 +20,13 @@ const encoder = new TextEncoder();
 
 /** "a b" -> "aĠb" */
 export function byteLevelText(text: string): string {
+  return spellBytes(encoder.encode(text));
+}
+
+/** Any bytes in the alphabet. */
+export function spellBytes(bytes: Uint8Array): string {
   let out = '';
-  for (const byte of encoder.encode(text)) out += CHARACTER_OF_BYTE[byte];
+  for (const byte of bytes) out += CHARACTER_OF_BYTE[byte];
   return out;
 }
 

@@ -2,12 +2,18 @@
 
 import { RequestError, TokenizerError } from '../common/errors.ts';
 import type { ChatTemplate } from './chat-template.ts';
+import { FinalMessage } from './final-message.ts';
 import { ControlStrings, Guard } from './guard.ts';
 import type { Tokenizer } from './tokenizer.ts';
 
 export interface RenderOptions {
   /** Open an assistant turn at the end; default true. */
   readonly addGenerationPrompt?: boolean;
+  /**
+   * The last message is an assistant's: the text ends where its content ends, so that a model goes on with it. No other turn is
+   * opened.
+   */
+  readonly continueFinal?: boolean;
   /** Named template of a model that has several. */
   readonly template?: string;
   /** Further variables of the template (enable_thinking, ...). */
@@ -47,7 +53,10 @@ export class ChatEncoder {
     return [...(this.#template?.problems ?? []), ...probe, ...alike];
   }
 
-  /** Renders a conversation and encodes it so that no text of the request becomes a control token. */
+  /**
+   * Renders a conversation and encodes it so that no text of the request becomes a control token. Throws RequestError for messages
+   * that the template refuses, and for one that cannot be continued.
+   */
   render(messages: readonly unknown[], tools?: readonly unknown[] | null, options: RenderOptions = {}): Rendered {
     const { text, marks } = this.#render(messages, tools, options);
     const ids = marks
@@ -71,13 +80,15 @@ export class ChatEncoder {
     const given = tools && tools.length > 0 ? tools : null;
     const literals = template.literals(given !== null, options.template);
     const guard = new Guard(this.#controls, literals, [messages, given, options.variables]);
+    const end = options.continueFinal ? new FinalMessage(messages, guard.unusedCharacter()) : null;
+    const masked = guard.maskMessages(messages);
     const variables = {
       ...this.#tokenizer.specialTokens,
       ...guard.mask(options.variables ?? {}),
-      messages: guard.maskMessages(messages),
+      messages: end ? end.mark(masked) : masked,
       tools: guard.mask(given),
       documents: null,
-      add_generation_prompt: options.addGenerationPrompt ?? true,
+      add_generation_prompt: end ? false : (options.addGenerationPrompt ?? true),
     };
     const hooks = {
       plain: (text: string) => guard.restore(text).text,
@@ -85,7 +96,8 @@ export class ChatEncoder {
       json: (text: string) => guard.json(text),
     };
     const now = new Date(options.now ?? Date.now());
-    return guard.restore(template.render(variables, now, hooks, options.template, maxSteps));
+    const rendered = template.render(variables, now, hooks, options.template, maxSteps);
+    return guard.restore(end ? end.cut(rendered) : rendered);
   }
 
   /**

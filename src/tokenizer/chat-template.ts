@@ -35,6 +35,7 @@ const PLAIN: TemplateHooks = { plain: text => text, pattern: text => text, json:
 
 export class ChatTemplate {
   readonly #templates: ReadonlyMap<string, ParsedTemplate>;
+  readonly #source: string | null;
 
   /** null when the model has no template. A template that cannot be used is an error only when it is rendered. */
   static load(directory: string, config: Readonly<Record<string, unknown>>): ChatTemplate | null {
@@ -48,6 +49,13 @@ export class ChatTemplate {
   /** A source that is no string makes a template that cannot be used. */
   constructor(sources: ReadonlyMap<string, unknown>) {
     this.#templates = new Map([...sources].map(([name, source]) => [name, parse(source)]));
+    const source = sources.get('default');
+    this.#source = typeof source === 'string' ? source : null;
+  }
+
+  /** Source of the default template; null when there is none that is a text. */
+  get source(): string | null {
+    return this.#source;
   }
 
   get names(): string[] {

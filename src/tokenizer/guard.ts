@@ -132,6 +132,13 @@ export class Guard {
     });
   }
 
+  /** A character that occurs nowhere in the request, and stays where it is when the text is restored. */
+  unusedCharacter(): string {
+    const code = this.#unused();
+    this.#taken.add(code);
+    return String.fromCharCode(code);
+  }
+
   /** The rendered text with its original characters, and a MARK for every UTF-16 unit. */
   restore(rendered: string): { text: string; marks: Uint8Array | null } {
     if (this.#originalOf.size === 0) return { text: rendered, marks: null };
@@ -202,16 +209,21 @@ export class Guard {
     if (this.#originalOf.has(unit)) return unit;
     const known = this.#privateOf.get(unit);
     if (known !== undefined) return known;
+    const stand = this.#unused();
+    this.#next++;
+    this.#privateOf.set(unit, stand);
+    this.#originalOf.set(stand, unit);
+    return stand;
+  }
+
+  #unused(): number {
     while (this.#taken.has(this.#next)) this.#next++;
     if (this.#next > LAST_PRIVATE) {
       throw new RequestError('TOO_MANY_PRIVATE_CHARACTERS', 'the request uses every private-use character', {
         hint: 'remove characters between U+E000 and U+F8FF from the messages',
       });
     }
-    const stand = this.#next++;
-    this.#privateOf.set(unit, stand);
-    this.#originalOf.set(stand, unit);
-    return stand;
+    return this.#next;
   }
 }
 

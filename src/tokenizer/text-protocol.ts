@@ -20,6 +20,10 @@ export interface TextInfo {
   readonly endOfTurnIds: readonly number[];
   readonly specialIds: readonly number[];
   readonly hasTemplate: boolean;
+  /** Source of the default template; null without one. */
+  readonly template: string | null;
+  /** Spellings of the added tokens, by ascending id. */
+  readonly addedTokens: readonly string[];
   /** Lines for people: a broken template, what a template will fail at, markers that cannot be protected. */
   readonly notes: readonly string[];
 }

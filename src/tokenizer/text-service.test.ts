@@ -61,6 +61,8 @@ describe('a model', () => {
       hasTemplate: true,
     });
     expect(service.info.specialIds).toEqual([1, 511]);
+    expect(service.info.addedTokens).toContain(await service.decode([511], { showSpecial: true }));
+    expect(service.info.template).toContain('<|assistant|>');
     expect(service.info.notes).toEqual([]);
     const golden = JSON.parse(readFileSync(`${OLMOE}reference.json`, 'utf8')).tokenizer;
     for (const { messages, tools, text, ids } of golden.chat)

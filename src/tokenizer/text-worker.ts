@@ -24,7 +24,7 @@ try {
       reply({ kind: 'error', error: errorToWire(error) });
     }
   });
-  reply({ kind: 'ready', info: describe(tokenizer, chat, template !== null), tokenBytes: tokenizer.tokenBytes });
+  reply({ kind: 'ready', info: describe(tokenizer, chat, template), tokenBytes: tokenizer.tokenBytes });
 } catch (error) {
   reply({ kind: 'error', error: errorToWire(error) });
 }
@@ -42,16 +42,18 @@ function run(tokenizer: Tokenizer, chat: ChatEncoder, command: TextCommand): unk
   }
 }
 
-function describe(tokenizer: Tokenizer, chat: ChatEncoder, hasTemplate: boolean): TextInfo {
+function describe(tokenizer: Tokenizer, chat: ChatEncoder, template: ChatTemplate | null): TextInfo {
   const eosId = tokenizer.specialId('eos_token');
-  const endOfTurn = hasTemplate ? chat.findEndOfTurn() : null;
+  const endOfTurn = template ? chat.findEndOfTurn() : null;
   return {
     vocabSize: tokenizer.vocabSize,
     bosId: tokenizer.specialId('bos_token'),
     eosId,
     endOfTurnIds: [...new Set([eosId, endOfTurn])].filter(id => id !== null),
     specialIds: tokenizer.specialIds,
-    hasTemplate,
+    hasTemplate: template !== null,
+    template: template?.source ?? null,
+    addedTokens: tokenizer.addedTokens.map(token => token.content),
     notes: chat.notes,
   };
 }
