@@ -246,3 +246,44 @@ test('a vocabulary of 150,000 is selected from, not sorted', () => {
   const s = sampler(size, { topK: 40, temperature: 3 });
   for (let i = 0; i < 30; i++) expect(first.has(s.next(logits, [], []).id)).toBe(true);
 });
+
+describe('a mask', () => {
+  /** Distinct tokens drawn when only `allowed` may come. */
+  function drawnWith(logits: number[], allowed: number[], options: Options = {}): number[] {
+    const { bias, logprobs, ...sampling } = options;
+    const s = new Sampler({ ...NEUTRAL, ...sampling }, bias, logits.length, logprobs, true);
+    const mask = new Int32Array((logits.length + 31) >> 5);
+    for (const id of allowed) mask[id >> 5] |= 1 << (id & 31);
+    const values = Float32Array.from(logits);
+    const ids = Array.from({ length: 400 }, () => s.next(values, [], [], mask).id);
+    expect([...values]).toEqual([...Float32Array.from(logits)]);
+    return [...new Set(ids)].sort((a, b) => a - b);
+  }
+  const flat = new Array(70).fill(0);
+
+  test('leaves only what it allows, whatever the filters', () => {
+    const options: Options[] = [{}, { topK: 5 }, { topK: 60 }, { topP: 0.9 }, { topK: 50, topP: 0.5 }, { minP: 0.5 }];
+    for (const option of options) {
+      const ids = drawnWith(flat, [0, 31, 32, 69], option);
+      expect([0, 31, 32, 69]).toEqual(expect.arrayContaining(ids));
+      if (option.topP === undefined) expect(ids, JSON.stringify(option)).toEqual([0, 31, 32, 69]);
+    }
+    expect(drawnWith(flat, [63], { temperature: 1e-30 })).toEqual([63]);
+  });
+
+  test('the best allowed token is taken greedily, also when all logits are far below the forbidden ones', () => {
+    expect(drawnWith([9, -1e30, -1e31, 8], [1, 2], { temperature: 0 })).toEqual([1]);
+    expect(drawnWith([9, -1e30, -1e31, 8], [1, 2], { temperature: 1 })).toEqual([1]);
+  });
+
+  test('log-probabilities stay those of the untouched logits', () => {
+    const s = new Sampler({ ...NEUTRAL, temperature: 0 }, undefined, 2, 1, true);
+    const { id, logprobs } = s.next(Float32Array.of(0, 0), [], [], Int32Array.of(0b10));
+    expect(id).toBe(1);
+    expect(logprobs!.logprob).toBeCloseTo(Math.log(0.5), 6);
+  });
+
+  test('a mask without any token is an error', () => {
+    expect(() => drawnWith(flat, [])).toThrow(expect.objectContaining({ code: 'CONSTRAINT_FAILED' }));
+  });
+});

@@ -246,6 +246,7 @@ export class Scheduler {
   #tellLoad(): void {
     this.#status.set('active', this.#running.length);
     this.#status.set('waiting', this.#waiting.length);
+    this.#status.set('restoredTokens', this.#pool.restoredTokens);
     this.#status.experts(this.#runtime.store.counters);
   }
 }
