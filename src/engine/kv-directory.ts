@@ -239,7 +239,7 @@ export class KvDirectory {
   }
 }
 
-/** Times are set in whole ms; the system keeps them a little below. */
+/** Compared and set in whole ms: setting what was read must not make a block newer than the one it continues. */
 function wholeMs(stat: fs.Stats): number {
   return Math.round(stat.mtimeMs);
 }
