@@ -78,6 +78,7 @@ async function run(): Promise<void> {
   for (;;) {
     if (scheduler.step()) await setImmediate();
     else if (alone.length > 0) alone.shift()!();
+    else if (pool.saveSome()) await setImmediate();
     else break;
   }
   isRunning = false;

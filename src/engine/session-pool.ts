@@ -21,6 +21,8 @@ export class SessionPool {
   /** Free ones, the one unused for the longest time first. */
   readonly #free: Session[];
   readonly #all: readonly Session[];
+  /** Sessions that may hold what no file has. */
+  readonly #unsaved = new Set<Session>();
   /** Tokens that came from files. */
   restoredTokens = 0;
 
@@ -57,6 +59,16 @@ export class SessionPool {
 
   give(session: Session): void {
     this.#free.push(session);
+    if (this.#files) this.#unsaved.add(session);
+  }
+
+  /** Writes one block of what nobody uses now; false when all is saved. For idle times: taking a session then need not wait. */
+  saveSome(): boolean {
+    for (const session of this.#unsaved) {
+      if (this.#free.includes(session) && this.#save(session, 1) > 0) return true;
+      this.#unsaved.delete(session);
+    }
+    return false;
   }
 
   /** Saves all that the sessions hold. */
@@ -65,8 +77,10 @@ export class SessionPool {
     this.#files?.close();
   }
 
-  #save(session: Session): void {
-    this.#files?.save(session.ids, (block, into) => this.#cache.readBlock(session.slot, block, into));
+  /** Returns the bytes written. */
+  #save(session: Session, blocks?: number): number {
+    const load = (block: number, into: Uint8Array) => this.#cache.readBlock(session.slot, block, into);
+    return this.#files?.save(session.ids, load, blocks) ?? 0;
   }
 
   /** Goes on from files where they know more of the prompt than the session. */
