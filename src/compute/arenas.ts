@@ -148,7 +148,10 @@ export class Arenas {
       throw new PlanError(
         'ARENA_FULL',
         `${formatBytes(bytes)} of ${purpose} do not fit one memory of ${formatBytes(this.capacityBytes)}`,
-        { hint: 'use a smaller --ctx or a smaller chunk', details: { bytes, purpose } },
+        {
+          hint: purpose === 'kv' ? 'use a smaller --ctx or fewer --slots' : 'use a smaller --ctx or a smaller chunk',
+          details: { bytes, purpose },
+        },
       );
     }
     const offset = this.#used[arena];
