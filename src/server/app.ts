@@ -11,6 +11,7 @@ import { ColiError, RequestError } from '../common/errors.ts';
 import { MIB } from '../common/units.ts';
 import type { AdmissionQueue } from './admission.ts';
 import { KeyRing } from './auth.ts';
+import { BodyBudget } from './body-budget.ts';
 import { createContext } from './context.ts';
 import type { App, Dialect } from './dialect.ts';
 import { type HttpError, openAiErrorBody, toHttpError } from './errors.ts';
@@ -79,7 +80,7 @@ export async function createApp(parts: AppParts): Promise<ServerApp> {
   const routes = watchRoutes(app);
   observe(app, parts, metrics, servers, running);
   await guard(app, parts, keys);
-  readBodies(app);
+  readBodies(app, new BodyBudget(MAX_BODY_BYTES));
   app.setErrorHandler(errorHandler(openAiErrorBody, state));
   app.setNotFoundHandler(request => {
     throw unknownRoute(request, routes);
@@ -224,7 +225,11 @@ function observe(
 }
 
 /** JSON only: a form or text/plain can be sent by any web page without a preflight. */
-function readBodies(app: App): void {
+function readBodies(app: App, budget: BodyBudget): void {
+  app.addHook('onRequest', async (request, reply) => {
+    const release = budget.take(request.headers);
+    reply.raw.once('close', release);
+  });
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, async (request: FastifyRequest, body: Buffer) => {
     const encoding = request.headers['content-encoding'];

@@ -49,6 +49,7 @@ const BY_CODE: Readonly<Record<string, Row>> = {
   BAD_CONTENT_TYPE: { status: 415, type: INVALID, code: 'unsupported_content_type' },
   QUEUE_FULL: { status: 429, type: 'rate_limit_error', retryAfterSeconds: 1 },
   QUEUE_TIMEOUT: { status: 429, type: 'rate_limit_error', retryAfterSeconds: 1 },
+  BODIES_TOO_LARGE: { status: 429, type: 'rate_limit_error', retryAfterSeconds: 1 },
   MODEL_LOADING: { status: 503, type: 'server_error', retryAfterSeconds: 1 },
   MODEL_FAILED: { status: 503, type: 'server_error' },
   ENGINE_DIED: { status: 503, type: 'server_error' },

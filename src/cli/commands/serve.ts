@@ -8,7 +8,7 @@ import { AdmissionQueue } from '../../server/admission.ts';
 import { DIALECTS } from '../../server/dialects.ts';
 import { checkBind } from '../../server/hosts.ts';
 import { type RunningServer, startServer } from '../../server/lifecycle.ts';
-import { SERVER_RESERVE_BYTES } from '../../server/overhead.ts';
+import { keepHeapSmall, SERVER_RESERVE_BYTES } from '../../server/overhead.ts';
 import { runningServers, runtimeDirectory, writeRuntimeFile } from '../../server/runtime-file.ts';
 import type { ServerSettings } from '../../server/settings.ts';
 import { ModelState } from '../../server/state.ts';
@@ -52,6 +52,7 @@ export async function serve(flags: ServeFlags): Promise<number> {
     engine = await Promise.race([opening, signals.first.then(() => null)]);
     if (engine === null) return 0;
     state.ready(engine, createTurnRunner({ engine, admission: queue }));
+    keepHeapSmall();
     for (const line of readyLines(settings, engine.info)) note(line);
     await signals.first;
     note(`Stopping: running requests have ${settings.graceMs / 1000} seconds; the same signal again ends them now.`);
