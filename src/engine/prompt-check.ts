@@ -6,6 +6,9 @@ import type { EngineInfo, Prompt } from './api.ts';
 /** Texts up to this size are always tokenised: a refusal then names the exact number of tokens. */
 const COUNTED_CHARACTERS = 65_536;
 
+/** Deeper than any request that is accepted. */
+const MAX_DEPTH = 200;
+
 type Limits = Pick<EngineInfo, 'context' | 'maxContext' | 'vocabSize'>;
 
 function whatHelps({ context, maxContext }: Limits): string {
@@ -41,10 +44,7 @@ export function checkPrompt(ids: readonly number[], limits: Limits): number {
  */
 export function refuseHugeText(prompt: Prompt, limits: Limits, longestToken: number): void {
   if ('ids' in prompt) return;
-  const characters =
-    'text' in prompt
-      ? prompt.text.length
-      : prompt.messages.reduce((sum, { content }) => sum + String(content).length, 0);
+  const characters = 'text' in prompt ? prompt.text.length : charactersOf([prompt.messages, prompt.tools]);
   const most = limits.context * longestToken;
   if (characters <= Math.max(most, COUNTED_CHARACTERS)) return;
   throw new RequestError(
@@ -52,4 +52,11 @@ export function refuseHugeText(prompt: Prompt, limits: Limits, longestToken: num
     `the prompt has ${characters} characters; a context of ${limits.context} tokens holds less than ${most}`,
     { hint: whatHelps(limits), details: { characters, context: limits.context } },
   );
+}
+
+/** Characters of all strings in a piece of JSON, names of fields left out. What is nested deeper is refused by the text worker. */
+function charactersOf(value: unknown, depth = 0): number {
+  if (typeof value === 'string') return value.length;
+  if (typeof value !== 'object' || value === null || depth > MAX_DEPTH) return 0;
+  return Object.values(value).reduce<number>((sum, item) => sum + charactersOf(item, depth + 1), 0);
 }
