@@ -21,9 +21,20 @@ test('--version and --help answer on stdout with exit code 0', () => {
   expect(coli('--version')).toEqual({ status: 0, stdout: `${version}\n`, stderr: '' });
   const help = coli('--help');
   expect(help).toMatchObject({ status: 0, stderr: '' });
-  for (const command of ['run', 'chat', 'info', 'eval', 'convert']) expect(help.stdout).toContain(`\n  ${command} `);
+  for (const command of ['run', 'chat', 'serve', 'stop', 'info', 'eval', 'convert'])
+    expect(help.stdout).toContain(`\n  ${command} `);
   expect(coli('run', '--help').stdout).toContain('--expert-slots <n>');
-  for (const command of [['run'], ['chat'], ['info'], ['eval'], ['eval', 'ppl'], ['eval', 'oracle'], ['convert']]) {
+  for (const command of [
+    ['run'],
+    ['chat'],
+    ['serve'],
+    ['stop'],
+    ['info'],
+    ['eval'],
+    ['eval', 'ppl'],
+    ['eval', 'oracle'],
+    ['convert'],
+  ]) {
     expect(coli(...command, '--help').stdout, command.join(' ')).toMatch(/Examples:\n {2}coli .*docs\/quickstart\.md/s);
   }
 });
@@ -43,6 +54,11 @@ describe('a wrong command line is exit code 2 and one line with the cause and a 
     ['an empty model', ['run', '--model', '', 'hi'], '--model (or COLI_MODEL) is empty'],
     ['an empty stop string', ['run', '--stop', '', 'hi'], '--stop is empty'],
     ['a budget that is no size', ['run', '--ram', 'abc', 'hi'], '--ram: "abc" is not a size'],
+    ['a port that is none', ['serve', '--port', '65536'], '--port must be a whole number from 0'],
+    ['any origin', ['serve', '--cors-origin', '*'], '--cors-origin must be one origin'],
+    ['an open bind', ['serve', '--host', '0.0.0.0'], 'no --api-key is set'],
+    ['a key with a space', ['serve', '--api-key', 'a b'], '--api-key (or COLI_API_KEY)'],
+    ['a grace that is no number', ['serve', '--grace', '-1'], '--grace must be seconds'],
     ['a dash and words', ['run', '-', 'hi'], 'either - for standard input or words'],
   ])('%s', (_, args, message) => {
     const { status, stdout, stderr } = coli(...args);

@@ -124,5 +124,18 @@ test('every command has the flags that it is documented with', () => {
   expect(flagsOf('eval', 'oracle')).toEqual(expect.arrayContaining([...engine.slice(1), '--json']));
   expect(flagsOf('eval', 'oracle')).not.toContain('--model');
   expect(flagsOf('eval', 'ppl')).toEqual(expect.arrayContaining([...engine, '--json', '--text']));
+  const server = [
+    '--host',
+    '--port',
+    '--api-key',
+    '--slots',
+    '--max-queue',
+    '--queue-timeout',
+    '--kv',
+    '--kv-dir',
+    '--grace',
+  ];
+  expect(flagsOf('serve')).toEqual(expect.arrayContaining([...engine, ...server, '--no-keepalive-comments']));
+  expect(flagsOf('stop')).toEqual(['--port']);
   expect(flagsOf('convert')).toEqual(expect.arrayContaining(['--experts', '--dense', '--dry-run']));
 });

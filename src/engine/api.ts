@@ -281,6 +281,7 @@ export interface EngineStatus {
 export interface Engine {
   readonly info: EngineInfo;
   readonly text: TextFacts;
+  /** Throws once the engine has died (ENGINE_DIED) or is closed. */
   readonly status: EngineStatus;
   /** Checks everything about a request and reads its prompt; computes nothing. Throws what `generate` would. */
   prepare(request: GenerateRequest, signal?: AbortSignal): Promise<PreparedRequest>;

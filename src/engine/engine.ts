@@ -140,6 +140,7 @@ class EngineClient implements Engine {
   }
 
   get status(): EngineStatus {
+    if (this.#ended) throw this.#ended;
     return readStatus(this.#status);
   }
 

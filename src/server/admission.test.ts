@@ -138,6 +138,16 @@ describe('admission', () => {
     expect(() => q.enter('a', abort.signal)).toThrow(expect.objectContaining({ code: 'CANCELLED' }));
   });
 
+  test('a request whose client went away while it ran is cancelled, not completed', () => {
+    const { queue: q } = queue(1, 1);
+    const abort = new AbortController();
+    const place = q.enter('a', abort.signal);
+    abort.abort();
+    expect(q.counts).toMatchObject({ active: 1, cancelled: 0 });
+    place.leave();
+    expect(q.counts).toMatchObject({ active: 0, admitted: 1, completed: 0, cancelled: 1 });
+  });
+
   test('leaving twice frees one place', () => {
     const { queue: q } = queue(1, 10);
     const first = q.enter('a', never);

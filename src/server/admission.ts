@@ -22,13 +22,13 @@ export interface QueueCounts {
   readonly maxQueue: number;
   /** Were given a place. */
   readonly admitted: number;
-  /** Left a place they were given. */
+  /** Left the place they were given, well or with an error. */
   readonly completed: number;
   /** Were refused at the door: full, or stopping. */
   readonly rejected: number;
   /** Waited too long. */
   readonly timedOut: number;
-  /** Went away while waiting. */
+  /** Whose client went away, or that the server ended: while they waited, or while they ran. */
   readonly cancelled: number;
 }
 
@@ -88,7 +88,7 @@ export class AdmissionQueue implements Admission {
       this.#counts.cancelled++;
       throw signal.reason;
     }
-    if (free) return once(Promise.resolve(), this.#admit(client));
+    if (free) return once(Promise.resolve(), this.#admit(client, signal));
     return this.#wait(client, signal);
   }
 
@@ -116,7 +116,7 @@ export class AdmissionQueue implements Admission {
       client,
       grant: () => {
         settle();
-        release = this.#admit(client);
+        release = this.#admit(client, signal);
         resolve();
       },
       refuse: (reason, counter) => {
@@ -138,7 +138,7 @@ export class AdmissionQueue implements Admission {
   }
 
   /** Takes a place; returns what gives it back. */
-  #admit(client: string): () => void {
+  #admit(client: string, signal: AbortSignal): () => void {
     this.#active++;
     this.#running.set(client, (this.#running.get(client) ?? 0) + 1);
     this.#counts.admitted++;
@@ -147,7 +147,7 @@ export class AdmissionQueue implements Admission {
       const left = this.#running.get(client)! - 1;
       if (left > 0) this.#running.set(client, left);
       else this.#running.delete(client);
-      this.#counts.completed++;
+      this.#counts[signal.aborted ? 'cancelled' : 'completed']++;
       this.#next();
       if (this.#active > 0) return;
       for (const tell of this.#whenIdle.splice(0)) tell();

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { InternalError, PlanError } from '../common/errors.ts';
+import type { Engine } from '../engine/api.ts';
 import { ask, startTestServer, testEngine, testRunner, testStatus, VOCABULARY } from './test-support.ts';
 
 const ROUTES = ['/health', '/v1/models', '/v1/models/test-model', '/props', '/metrics', '/openapi.json', '/nope'];
@@ -181,14 +182,35 @@ describe('while there is no model', () => {
     expect(models.headers['retry-after']).toBeUndefined();
   });
 
-  test('an engine that dies makes the server unhealthy', async () => {
+  test.each([false, true])('an engine that dies makes the server unhealthy; stream: %s', async stream => {
     const { port } = await startTestServer({
-      run: () => {
+      run: async function* () {
+        if (stream) yield { type: 'accepted', promptTokens: 1 };
         throw new InternalError('ENGINE_DIED', 'the engine stopped');
       },
     });
-    expect((await ask(port, '/echo', { body: { text: 'a' } })).status).toBe(503);
-    expect((await ask(port, '/health')).json).toMatchObject({ status: 'error' });
+    const { status, text } = await ask(port, '/echo', { body: { text: 'a', stream } });
+    expect(status).toBe(stream ? 200 : 503);
+    expect(text).toContain('engine_died');
+    expect(await ask(port, '/health')).toMatchObject({ status: 503, json: { status: 'error' } });
+  });
+
+  test('one that dies while nothing runs is seen by whoever looks', async () => {
+    const { port, state } = await startTestServer({ loading: true });
+    const died = new InternalError('ENGINE_DIED', 'the engine stopped');
+    const dead: Engine = {
+      ...testEngine,
+      get status(): never {
+        throw died;
+      },
+    };
+    state.ready(
+      dead,
+      testRunner(async function* () {}),
+    );
+    expect(await ask(port, '/health')).toMatchObject({ status: 503, json: { error: { code: 'engine_died' } } });
+    expect((await ask(port, '/metrics')).text).toContain('\ncoli_model_ready 0\n');
+    expect((await ask(port, '/v1/models')).json.error.code).toBe('model_failed');
   });
 });
 

@@ -247,7 +247,7 @@ function readBodies(app: App, budget: BodyBudget): void {
 function errorHandler(errorBody: (error: HttpError, requestId: string) => unknown, state: ModelState) {
   return (error: unknown, request: FastifyRequest, reply: FastifyReply) => {
     const wire = toHttpError(error);
-    if (error instanceof ColiError && error.code === 'ENGINE_DIED') state.fail(error);
+    state.noteFailure(error);
     if (wire.ours) request.log.error({ err: error }, 'a request failed');
     // whoever calls the server by a foreign name has nothing more to say
     if (wire.status === 403) reply.header('connection', 'close');

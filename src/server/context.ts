@@ -5,6 +5,7 @@ import { RequestError } from '../common/errors.ts';
 import type { RouteParts } from './app.ts';
 import type { DialectContext } from './dialect.ts';
 import { sendStream, whileConnected } from './sse.ts';
+import type { ModelState } from './state.ts';
 import type { TurnRunner } from './turn.ts';
 
 /** What a client says of itself is kept only as a short digest. */
@@ -22,7 +23,7 @@ export function createContext({ settings, state, metrics }: RouteParts, stop: Ab
     settings,
     runner: () => {
       const { runner } = state;
-      if (!observed.has(runner)) observed.set(runner, metrics.observed(runner));
+      if (!observed.has(runner)) observed.set(runner, metrics.observed(watched(runner, state)));
       return observed.get(runner)!;
     },
     requireModel: model => {
@@ -36,6 +37,23 @@ export function createContext({ settings, state, metrics }: RouteParts, stop: Ab
     },
     stream: (request, reply, makeFrames, options) => sendStream(request, reply, streamSettings, makeFrames, options),
     whole: (reply, work) => whileConnected(reply, stop, work),
+  };
+}
+
+/** The same turns; the death of the engine becomes known through the first that meets it. */
+function watched(runner: TurnRunner, state: ModelState): TurnRunner {
+  return {
+    fingerprint: runner.fingerprint,
+    check: (request, signal) => runner.check(request, signal),
+    countTokens: turn => runner.countTokens(turn),
+    async *run(request, signal) {
+      try {
+        yield* runner.run(request, signal);
+      } catch (error) {
+        state.noteFailure(error);
+        throw error;
+      }
+    },
   };
 }
 

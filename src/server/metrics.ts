@@ -22,10 +22,10 @@ const QUEUE_GAUGES: Copied<QueueCounts> = {
 };
 const QUEUE_COUNTERS: Copied<QueueCounts> = {
   admitted: ['coli_queue_admitted_total', 'Requests that got a place'],
-  completed: ['coli_queue_completed_total', 'Requests that left their place'],
+  completed: ['coli_queue_completed_total', 'Requests that ran to their end, well or with an error'],
   rejected: ['coli_queue_rejected_total', 'Requests refused because the queue was full or the server was stopping'],
   timedOut: ['coli_queue_timed_out_total', 'Requests that waited too long'],
-  cancelled: ['coli_queue_cancelled_total', 'Requests whose client went away while they waited'],
+  cancelled: ['coli_queue_cancelled_total', 'Requests whose client went away, or that the server ended'],
 };
 const ENGINE_COUNTERS: Copied<EngineStatus> = {
   steps: ['coli_engine_steps_total', 'Forward passes'],
@@ -67,7 +67,10 @@ export class Metrics {
       buckets: TOKENS_PER_SECOND,
       registers,
     });
-    const engine = () => (state.phase.name === 'ready' ? state.phase.engine.status : null);
+    const engine = () => {
+      const { phase } = state;
+      return phase.name === 'ready' ? phase.engine.status : null;
+    };
     this.#copy(QUEUE_GAUGES, Gauge, () => queue.counts);
     this.#copy(QUEUE_COUNTERS, Counter, () => queue.counts);
     this.#copy(ENGINE_COUNTERS, Counter, engine);

@@ -12,7 +12,15 @@ export type Phase =
 export class ModelState {
   #phase: Phase = { name: 'loading', progress: { phase: 'open', doneBytes: 0, totalBytes: 0 } };
 
+  /** Looks whether the engine still lives. */
   get phase(): Phase {
+    if (this.#phase.name === 'ready') {
+      try {
+        void this.#phase.engine.status;
+      } catch (error) {
+        this.fail(error);
+      }
+    }
     return this.#phase;
   }
 
@@ -29,6 +37,11 @@ export class ModelState {
     this.#phase = { name: 'failed', error };
   }
 
+  /** An error of a request: one that means that no other request can be answered either ends the service. */
+  noteFailure(error: unknown): void {
+    if (error instanceof ColiError && error.code === 'ENGINE_DIED') this.fail(error);
+  }
+
   get engine(): Engine {
     return this.#require().engine;
   }
@@ -39,7 +52,7 @@ export class ModelState {
 
   /** Throws MODEL_LOADING or MODEL_FAILED. */
   #require(): Phase & { name: 'ready' } {
-    const phase = this.#phase;
+    const { phase } = this;
     if (phase.name === 'ready') return phase;
     if (phase.name === 'failed') throw modelFailed(phase.error);
     throw new RequestError('MODEL_LOADING', 'the model is still loading', {
