@@ -47,13 +47,14 @@ export function runNotes(flags: EngineFlags, info: EngineInfo): string[] {
 export interface OpenExtras {
   /** What the process needs besides the engine. */
   readonly reserveBytes?: number;
+  readonly constraints?: boolean;
   readonly onProgress?: (progress: OpenProgress) => void;
 }
 
 /** Opens the engine with what the flags say; loading and what it decided are told on stderr. */
 export async function openModel(flags: EngineFlags, quiet: boolean, extras: OpenExtras = {}): Promise<Engine> {
-  const { reserveBytes, onProgress } = extras;
-  const options = { ...engineOptions(flags, modelDirectory(flags, quiet)), reserveBytes };
+  const { reserveBytes, constraints, onProgress } = extras;
+  const options = { ...engineOptions(flags, modelDirectory(flags, quiet)), reserveBytes, constraints };
   const { openEngine } = await import('../engine/engine.ts');
   const progress = new Progress();
   const engine = await openEngine(options, step => {

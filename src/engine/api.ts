@@ -38,6 +38,8 @@ export interface EngineOptions {
   readonly kvDir?: string;
   /** Most bytes that this model's files in `kvDir` may take; the oldest go first. */
   readonly kvDirBytes?: number;
+  /** Requests may say what their answer must look like (`constraint`); memory for the worker that this takes is planned. Default false. */
+  readonly constraints?: boolean;
   /** What else the process needs, a server for example: part of the plan. */
   readonly reserveBytes?: number;
 }

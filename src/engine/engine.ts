@@ -85,6 +85,7 @@ class EngineClient implements Engine {
   readonly #onProgress: (progress: OpenProgress) => void;
   readonly #onNote: (line: string) => void;
   readonly #status = createStatus();
+  readonly #constraints: boolean;
   readonly #pending = new Map<number, Pending>();
   #onControlStrings: (controlStrings: readonly string[]) => void = () => {};
   #lastId = 0;
@@ -98,6 +99,7 @@ class EngineClient implements Engine {
     const { arenaBytes, faults, onNote = () => {} } = hooks;
     const workerData: EngineWorkerData = { options, arenaBytes, faults, status: this.#status };
     this.#onProgress = onProgress;
+    this.#constraints = options.constraints ?? false;
     this.#onNote = onNote;
     this.#worker = new Worker(workerUrl('engine-worker', import.meta.url), {
       workerData,
@@ -129,7 +131,7 @@ class EngineClient implements Engine {
     if (service.status === 'rejected') throw service.reason;
     const { info, generationConfig, eosIds } = opened.value as Opened;
     this.info = info;
-    this.#preparer = new Preparer(this.#text, info, generationConfig, eosIds);
+    this.#preparer = new Preparer(this.#text, info, { generationConfig, eosIds, constraints: this.#constraints });
     const { vocabSize, endOfTurnIds } = this.#text.info;
     const facts: TokenizerFacts = { tokenBytes: this.#text.tokenBytes, vocabSize, endOfTurnIds };
     await this.#call({ method: 'tokenizer', facts });

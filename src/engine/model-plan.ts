@@ -6,6 +6,7 @@ import { Arenas, MAX_ARENA_BYTES } from '../compute/arenas.ts';
 import { Compute } from '../compute/compute.ts';
 import { ExpertStore } from '../experts/store.ts';
 import { statOf } from '../formats/files.ts';
+import { grammarWorkerBytes } from '../grammar/memory.ts';
 import { ATTENTION_SCRATCH } from '../kernels/kernels.ts';
 import { Batch } from '../layers/batch.ts';
 import { KvCache, kvBlockBytes } from '../layers/kv-cache.ts';
@@ -124,7 +125,8 @@ function planWith(files: ModelFiles, options: EngineOptions, settings: Settings)
     vocabSize: shape.vocabSize,
     strips: stripsTypes(),
   });
-  const overhead = runtime + (options.reserveBytes ?? 0) + savedKvBytes(options, shape);
+  const constraints = options.constraints ? grammarWorkerBytes(shape.vocabSize) : 0;
+  const overhead = runtime + (options.reserveBytes ?? 0) + constraints + savedKvBytes(options, shape);
   return makePlan(
     {
       budgetBytes: settings.budget.bytes,

@@ -40,6 +40,14 @@ class Prepared implements PreparedRequest {
   }
 }
 
+export interface PreparerOptions {
+  readonly generationConfig: Readonly<Record<string, unknown>> | null;
+  /** Ids with which the model ends an answer. */
+  readonly eosIds: readonly number[];
+  /** Requests may have a constraint. */
+  readonly constraints: boolean;
+}
+
 export class Preparer {
   readonly #text: TextService;
   readonly #info: EngineInfo;
@@ -48,14 +56,9 @@ export class Preparer {
   readonly #vocabSize: number;
   /** Bytes. */
   readonly #longestToken: number;
-  readonly #grammars: GrammarService;
+  readonly #grammars: GrammarService | null;
 
-  constructor(
-    text: TextService,
-    info: EngineInfo,
-    generationConfig: Readonly<Record<string, unknown>> | null,
-    eosIds: readonly number[],
-  ) {
+  constructor(text: TextService, info: EngineInfo, { generationConfig, eosIds, constraints }: PreparerOptions) {
     this.#text = text;
     this.#info = info;
     this.#generationConfig = generationConfig;
@@ -64,7 +67,7 @@ export class Preparer {
     const { offsets } = tokenBytes;
     this.#longestToken = offsets.reduce((most, offset, id) => Math.max(most, offset - (offsets[id - 1] ?? 0)), 1);
     const stopIds = [...new Set([...eosIds, ...text.info.endOfTurnIds])].filter(id => id < this.#vocabSize);
-    this.#grammars = new GrammarService({ tokenBytes, vocabSize: this.#vocabSize, stopIds });
+    this.#grammars = constraints ? new GrammarService({ tokenBytes, vocabSize: this.#vocabSize, stopIds }) : null;
   }
 
   /** Throws RequestError for whatever is wrong with a request, CANCELLED once `signal` is aborted. */
@@ -78,8 +81,9 @@ export class Preparer {
     const sampling = resolveSampling(request, this.#generationConfig, checkPrompt(ids, this.#info));
     const order: Order = { promptIds: ids, sampling, request: { logitBias, logprobs, stop, ignoreEos } };
     if (!constraint) return new Prepared(order, null);
+    const grammars = this.#grammars ?? refuseConstraints();
     const afterId = await this.#afterId(constraint, signal);
-    const compiled = await this.#grammars.compile(constraint.grammar, sampling.maxTokens, signal);
+    const compiled = await grammars.compile(constraint.grammar, sampling.maxTokens, signal);
     return new Prepared({ ...order, constraint: { channel: compiled.channel, afterId } }, compiled);
   }
 
@@ -102,8 +106,8 @@ export class Preparer {
     return this.#text.render(messages, tools, { variables, continueFinal }, signal);
   }
 
-  close(): Promise<void> {
-    return this.#grammars.close();
+  async close(): Promise<void> {
+    await this.#grammars?.close();
   }
 
   /** A constraint can begin after a token only if that token is one. */
@@ -117,4 +121,10 @@ export class Preparer {
       { hint: 'turn thinking off for this request' },
     );
   }
+}
+
+function refuseConstraints(): never {
+  throw new RequestError('CONSTRAINTS_OFF', 'the engine was opened without room for constraints', {
+    hint: 'open it with constraints: true',
+  });
 }

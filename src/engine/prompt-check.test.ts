@@ -26,6 +26,7 @@ describe('ids', () => {
       } catch (error) {
         return (error as { hint: string }).hint;
       }
+      return null;
     };
     expect(hint(200)).toContain('--ctx');
     expect(hint(100)).not.toContain('--ctx');

@@ -47,6 +47,7 @@ export async function serve(flags: ServeFlags): Promise<number> {
 
   const opening = openModel({ ...flags, model }, false, {
     reserveBytes: SERVER_RESERVE_BYTES,
+    constraints: true,
     onProgress: progress => state.progress(progress),
   });
   let engine: Engine | null = null;
