@@ -27,7 +27,8 @@ export type GrammarSpec =
  *   words[STATUS]  see below (worker and main thread)  words[IDS ..]  the ids (engine), then the mask (worker)
  *
  * The engine stores an id, then COUNT, then adds 1 to doorbell[0] and notifies it; it waits on words[READY]. Whoever sets READY or
- * STATUS notifies words[READY]. A smaller COUNT takes ids back.
+ * STATUS notifies words[READY]. A smaller COUNT takes ids back; the engine waits for its READY before it adds others. READY is -1 until
+ * there is a first mask.
  */
 export interface ConstraintChannel {
   readonly words: Int32Array;

@@ -1,0 +1,26 @@
+/** What the grammar worker may take, for those who plan memory. */
+
+import { MIB } from '../common/units.ts';
+
+/** The library without a vocabulary, and rules under way: 16 MiB at the start, 23 with the largest schemas seen. */
+const HEAP_BASE_BYTES = 32 * MIB;
+/** Vocabulary and masks, per token: 150,000 tokens and a grammar of 5,000 alternatives stay below 45 MiB in all. */
+const HEAP_PER_TOKEN_BYTES = 512;
+/** JavaScript of the worker: the schema, its rules, and while it loads the spelling of each token. */
+const SCRIPT_BASE_MIB = 48;
+const SCRIPT_PER_TOKEN_BYTES = 512;
+
+/** Ceiling of the library's own memory; a grammar that needs more fails. */
+export function grammarHeapBytes(vocabSize: number): number {
+  return HEAP_BASE_BYTES + vocabSize * HEAP_PER_TOKEN_BYTES;
+}
+
+/** Ceiling of the worker's JavaScript heap. */
+export function grammarScriptMib(vocabSize: number): number {
+  return SCRIPT_BASE_MIB + Math.ceil((vocabSize * SCRIPT_PER_TOKEN_BYTES) / MIB);
+}
+
+/** Ceiling of the whole worker, which exists from the first constraint on. */
+export function grammarWorkerBytes(vocabSize: number): number {
+  return grammarHeapBytes(vocabSize) + grammarScriptMib(vocabSize) * MIB;
+}

@@ -1,0 +1,108 @@
+/** The engine's side of constraints for tests: chooses ids under the masks, at random but always the same. */
+
+import { buildTokenBytes, type TokenBytes } from '../tokenizer/token-bytes.ts';
+import { readTokenizerFile } from '../tokenizer/tokenizer-file.ts';
+import type { Vocabulary } from './adapter.ts';
+import { COUNT, type Constraint, IDS, maskAt, maskWords, READY, RUNNING, STATUS } from './api.ts';
+
+/** Every byte is a token; 256 is <stop>, 257 another special token, and there are ids without a token. */
+export const BYTES: Vocabulary = { tokenBytes: byteTokens(), vocabSize: 300, stopIds: [256] };
+export const STOP = 256;
+
+export function nanoVocabulary(): Vocabulary {
+  const tokenBytes = buildTokenBytes(readTokenizerFile('models/nano'));
+  const stop = tokenBytes.special.indexOf(1);
+  return { tokenBytes, vocabSize: tokenBytes.special.length + 40, stopIds: [stop] };
+}
+
+function byteTokens(): TokenBytes {
+  const words = [
+    ...Array.from({ length: 256 }, (_, byte) => [byte]),
+    [...Buffer.from('<stop>')],
+    [...Buffer.from('<pad>')],
+  ];
+  const bytes = new Uint8Array(new SharedArrayBuffer(words.flat().length));
+  const offsets = new Uint32Array(new SharedArrayBuffer((words.length + 1) * 4));
+  const special = new Uint8Array(new SharedArrayBuffer(words.length));
+  for (const [id, word] of words.entries()) {
+    bytes.set(word, offsets[id]);
+    offsets[id + 1] = offsets[id] + word.length;
+  }
+  special.fill(1, 256);
+  return { bytes, offsets, special, dropsLeadingSpace: false };
+}
+
+export function textOf(ids: readonly number[], { tokenBytes, stopIds }: Vocabulary): string {
+  const { bytes, offsets } = tokenBytes;
+  const parts = ids.filter(id => !stopIds.includes(id)).map(id => bytes.slice(offsets[id], offsets[id + 1]));
+  return new TextDecoder('utf-8', { fatal: true }).decode(Buffer.concat(parts));
+}
+
+export function allowedIds(mask: Int32Array): number[] {
+  const ids: number[] = [];
+  for (const [word, bits] of mask.entries()) {
+    for (let bit = 0; bit < 32; bit++) if ((bits >>> bit) & 1) ids.push(word * 32 + bit);
+  }
+  return ids;
+}
+
+/** Numbers in [0, 1), always the same for a seed. */
+export function randomNumbers(seed: number): () => number {
+  let state = seed * 2654435761 + 1;
+  return () => {
+    state = (Math.imul(state, 1664525) + 1013904223) | 0;
+    return (state >>> 0) / 2 ** 32;
+  };
+}
+
+/** The engine's end of a channel. */
+export class Client {
+  readonly #constraint: Constraint;
+  readonly ids: number[] = [];
+
+  constructor(constraint: Constraint) {
+    this.#constraint = constraint;
+  }
+
+  get status(): number {
+    return Atomics.load(this.#constraint.channel.words, STATUS);
+  }
+
+  /** Ids that may come next, or null once the constraint has failed. */
+  async allowed(): Promise<number[] | null> {
+    const { channel } = this.#constraint;
+    const { words } = channel;
+    while (this.status === RUNNING) {
+      const ready = Atomics.load(words, READY);
+      if (ready === this.ids.length) {
+        const first = maskAt(channel);
+        return allowedIds(words.subarray(first, first + maskWords(channel.vocabSize)));
+      }
+      // A failure between the look and the wait notifies nobody.
+      const wait = Atomics.waitAsync(words, READY, ready, 100);
+      if (wait.async) await wait.value;
+    }
+    return null;
+  }
+
+  accept(id: number): void {
+    const { words, doorbell } = this.#constraint.channel;
+    words[IDS + this.ids.length] = id;
+    this.ids.push(id);
+    Atomics.store(words, COUNT, this.ids.length);
+    Atomics.add(doorbell, 0, 1);
+    Atomics.notify(doorbell, 0);
+  }
+
+  takeBack(count: number): void {
+    const { words, doorbell } = this.#constraint.channel;
+    this.ids.length -= count;
+    Atomics.store(words, COUNT, this.ids.length);
+    Atomics.add(doorbell, 0, 1);
+    Atomics.notify(doorbell, 0);
+  }
+
+  release(): void {
+    this.#constraint.release();
+  }
+}
