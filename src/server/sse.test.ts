@@ -95,28 +95,27 @@ describe('streams', () => {
   });
 
   test('silence is filled with comments, unless they are turned off', async () => {
-    for (const keepaliveComments of [true, false]) {
-      const go = Promise.withResolvers<void>();
-      const { port } = await startTestServer({
-        change: { keepaliveMs: 5, keepaliveComments },
-        run: async function* () {
-          yield accepted;
-          await go.promise;
-          yield end;
-        },
-      });
-      const { response } = openStream(port);
-      const body = await response;
-      let text = '';
-      for await (const piece of body) {
-        text += piece;
-        // with comments the stream itself tells that time has passed
-        if (!keepaliveComments) setImmediate(() => go.resolve());
-        else if (text.split(': keepalive\n\n').length > 3) go.resolve();
-      }
-      expect(text.includes(': keepalive\n\n')).toBe(keepaliveComments);
-      expect(text).toMatch(/data: \[DONE\]\n\n$/);
+    const go = Promise.withResolvers<void>();
+    const run: Run = async function* () {
+      yield accepted;
+      await go.promise;
+      yield end;
+    };
+    const read = async (keepaliveComments: boolean) => {
+      const { port } = await startTestServer({ change: { keepaliveMs: 5, keepaliveComments }, run });
+      const body = await openStream(port).response;
+      return { body, text: '' };
+    };
+    const [silent, talking] = await Promise.all([read(false), read(true)]);
+    // the one with comments tells that as much time has passed for the other
+    for await (const piece of talking.body) {
+      talking.text += piece;
+      if (talking.text.split(': keepalive\n\n').length > 3) go.resolve();
     }
+    for await (const piece of silent.body) silent.text += piece;
+    expect(talking.text).toContain(': keepalive\n\n');
+    expect(silent.text).not.toContain(': keepalive');
+    for (const { text } of [silent, talking]) expect(text).toMatch(/data: \[DONE\]\n\n$/);
   });
 
   test('headers come with the first frame, long before the second', async () => {
