@@ -14,16 +14,19 @@ interface Token {
  */
 export class LogprobQueue {
   readonly #bytesOf: (id: number) => Uint8Array;
+  readonly #withTable: boolean;
   #waiting: Token[] = [];
 
-  constructor(tokenBytes: (id: number) => Uint8Array) {
+  /** `withTable` false: only the chosen tokens, which the engine's tables have in any case. */
+  constructor(tokenBytes: (id: number) => Uint8Array, withTable = true) {
     this.#bytesOf = tokenBytes;
+    this.#withTable = withTable;
   }
 
   /** `text`: what the engine gave with the token. */
   add(text: string, logprobs: TokenLogprobs): void {
     const named = ({ id, logprob }: { id: number; logprob: number }) => ({ ...this.#nameOf(id), logprob });
-    this.#waiting.push({ text, logprobs: { ...named(logprobs), top: logprobs.top.map(named) } });
+    this.#waiting.push({ text, logprobs: { ...named(logprobs), top: this.#withTable ? logprobs.top.map(named) : [] } });
   }
 
   /** Those of a piece of text that is given now. What came before it was markup. */

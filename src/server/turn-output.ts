@@ -16,6 +16,8 @@ export interface OutputOptions {
   readonly stops: StopMatcher | null;
   readonly parallelToolCalls: boolean;
   tokenBytes(id: number): Uint8Array;
+  /** Likeliest tokens that the client wants to see beside each chosen one. */
+  readonly topLogprobs?: number;
 }
 
 export class TurnOutput {
@@ -30,11 +32,11 @@ export class TurnOutput {
   completionTokens = 0;
   reasoningTokens = 0;
 
-  constructor({ parser, stops, parallelToolCalls, tokenBytes }: OutputOptions) {
+  constructor({ parser, stops, parallelToolCalls, tokenBytes, topLogprobs }: OutputOptions) {
     this.#parser = parser;
     this.#stops = stops;
     this.#parallel = parallelToolCalls;
-    this.#logprobs = new LogprobQueue(tokenBytes);
+    this.#logprobs = new LogprobQueue(tokenBytes, topLogprobs !== 0);
   }
 
   /** Nothing more will be given: a stop string was found, or the one call is there that the client wants. */

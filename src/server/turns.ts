@@ -68,7 +68,13 @@ async function* answer(
 ): AsyncGenerator<TurnEvent> {
   const { stops, parallelToolCalls } = plan;
   const parser = plan.parser(startsInReasoning);
-  const output = new TurnOutput({ parser, stops, parallelToolCalls, tokenBytes: id => engine.tokenBytes(id) });
+  const output = new TurnOutput({
+    parser,
+    stops,
+    parallelToolCalls,
+    tokenBytes: id => engine.tokenBytes(id),
+    topLogprobs: request.logprobs,
+  });
   const wantsLogprobs = request.logprobs !== undefined;
   const promptTokens = prepared.promptIds.length;
   const begun = now();

@@ -125,7 +125,7 @@ export async function serveFile(options: ServeOptions = {}): Promise<Served> {
 function send(url: string, body: unknown, init: RequestInit = {}): Promise<Response> {
   const headers = { 'content-type': 'application/json', ...(init.headers as Record<string, string>) };
   const text = typeof body === 'string' || body instanceof Uint8Array ? body : JSON.stringify(body);
-  return fetch(url, { method: 'POST', body: text as BodyInit, ...init, headers });
+  return fetch(url, { method: 'POST', body: text as string, ...init, headers });
 }
 
 async function replyOf(response: Response): Promise<Reply> {
