@@ -1,8 +1,10 @@
 import { describe, expect, test } from 'vitest';
 import type { ChatMessage, Engine, GenerateEvent, GenerateRequest, GenerateStats } from '../engine/api.ts';
 import { ChatLoop } from './chat-loop.ts';
+import { engineTalker } from './engine-talker.ts';
 import { Interrupts } from './interrupts.ts';
 import type { LineInput } from './line-input.ts';
+import type { TalkEvent, Talker } from './talker.ts';
 
 const STATS = {
   expert_requests: 4,
@@ -34,7 +36,7 @@ function scriptedEngine(context: number): Engine {
 
 async function talk(
   messages: (string | (() => string))[],
-  { context = 50, system }: { context?: number; system?: string } = {},
+  { context = 50, system, talker }: { context?: number; system?: string; talker?: Talker } = {},
 ) {
   const said: string[] = [];
   const interrupts = new Interrupts(
@@ -61,12 +63,13 @@ async function talk(
         interrupts.press();
       }
     },
+    reasoning: (text: string) => said.push(`T ${text}`),
     reply: (text: string) => said.push(`R ${text}`),
     footer: (text: string) => said.push(`F ${text}`),
     error: (error: unknown) => said.push(`E ${(error as Error).message} / ${(error as { hint?: string }).hint}`),
     closed: () => false,
   };
-  await new ChatLoop(scriptedEngine(context), input, output, interrupts, { system }).run();
+  await new ChatLoop(talker ?? engineTalker(scriptedEngine(context)), input, output, interrupts, { system }).run();
   return said.filter(line => line !== 'A \n' && line !== 'A ');
 }
 
@@ -142,4 +145,61 @@ test('a stopped answer stays as far as it came', async () => {
   const said = await talk(['slow', 'STOP', 'hi']);
   expect(answers(said)).toEqual(['A 1:4', 'A 3:4,3,2']);
   expect(said.find(line => line.startsWith('F'))).toContain('stopped');
+});
+
+describe('what only a server sends', () => {
+  /** Gives the same events for every message and keeps what it was asked. */
+  function scriptedTalker(...events: TalkEvent[]) {
+    const asked: (readonly ChatMessage[])[] = [];
+    const talker: Talker = {
+      async *ask(messages) {
+        asked.push(messages);
+        yield* events;
+      },
+    };
+    return { talker, asked };
+  }
+  const end = (finish: 'stop' | 'cancelled' | 'broken', error?: unknown): TalkEvent => ({
+    type: 'end',
+    finish,
+    error,
+    footer: 'figures',
+    statistics: 'all figures',
+  });
+
+  test('reasoning stands on lines of its own before the answer and goes back beside it', async () => {
+    const { talker, asked } = scriptedTalker(
+      { type: 'reasoning', text: 'let me' },
+      { type: 'reasoning', text: ' see' },
+      { type: 'text', text: 'yes' },
+      end('stop'),
+    );
+    const said = await talk(['a', 'b', ':stats'], { talker });
+    expect(said.slice(0, 5)).toEqual(['T let me', 'T  see', 'T \n', 'A yes', 'F [figures]']);
+    expect(said.at(-1)).toBe('R all figures');
+    expect(asked[1][1]).toEqual({ role: 'assistant', content: 'yes', reasoning_content: 'let me see' });
+  });
+
+  test('an answer that broke off is said, counts as failed, and stays', async () => {
+    const { talker, asked } = scriptedTalker({ type: 'text', text: 'half' }, end('broken', new Error('cable')));
+    const once = ['A half', 'E cable / undefined', 'F [figures]'];
+    expect(await talk(['a', 'b'], { talker })).toEqual([...once, ...once]);
+    expect(asked[1].map(({ content }) => content)).toEqual(['a', 'half', 'b']);
+  });
+
+  test('one that was stopped before its first letter leaves nothing behind', async () => {
+    const { talker, asked } = scriptedTalker({ type: 'reasoning', text: 'hm' }, end('cancelled'));
+    await talk(['a', 'b'], { talker });
+    expect(asked[1]).toEqual([{ role: 'user', content: 'b' }]);
+  });
+
+  test('a notice stands before the answer', async () => {
+    const { talker } = scriptedTalker({ type: 'notice', text: 'busy' }, { type: 'text', text: 'yes' }, end('stop'));
+    expect(await talk(['a'], { talker })).toEqual(['F busy', 'A yes', 'F [figures]']);
+  });
+
+  test('a talker that never ends an answer is a bug that is told', async () => {
+    const { talker } = scriptedTalker({ type: 'text', text: 'yes' });
+    expect((await talk(['a'], { talker })).at(-1)).toMatch(/^E an answer ended without saying so/);
+  });
 });

@@ -1,15 +1,14 @@
 /** The chat itself: reads messages, answers them, obeys the commands that start with a colon. */
 
-import { RequestError } from '../common/errors.ts';
+import { InternalError } from '../common/errors.ts';
 import { formatSeconds } from '../common/units.ts';
-import type { Activations, ChatMessage, Engine } from '../engine/api.ts';
-import { type Answer, streamAnswer } from './answer.ts';
+import type { Activations } from '../engine/api.ts';
 import { Conversation } from './conversation.ts';
 import type { Interrupts } from './interrupts.ts';
 import type { LineInput } from './line-input.ts';
 import { generateOptions, type SamplingFlags } from './options.ts';
 import { Progress } from './progress.ts';
-import { answerFooter, answerStatistics } from './report.ts';
+import type { TalkEnd, Talker } from './talker.ts';
 
 const COMMANDS = [':help', ':stats', ':undo', ':reset', ':quit'];
 
@@ -26,9 +25,11 @@ export const HELP = [
 export interface ChatOutput {
   /** Text of the model. */
   answer(text: string): void;
+  /** What it thinks before it answers. */
+  reasoning(text: string): void;
   /** The reply to a command. */
   reply(text: string): void;
-  /** The figures under an answer. */
+  /** The figures under an answer, and what happens on the way to it. */
   footer(text: string): void;
   error(error: unknown): void;
   /** True when nobody can read the answers any more. */
@@ -36,16 +37,16 @@ export interface ChatOutput {
 }
 
 export class ChatLoop {
-  readonly #engine: Engine;
+  readonly #talker: Talker;
   readonly #input: LineInput;
   readonly #output: ChatOutput;
   readonly #interrupts: Interrupts;
   readonly #flags: SamplingFlags;
   readonly #conversation: Conversation;
-  #last: Answer | null = null;
+  #last: string | null = null;
 
-  constructor(engine: Engine, input: LineInput, output: ChatOutput, interrupts: Interrupts, flags: SamplingFlags) {
-    this.#engine = engine;
+  constructor(talker: Talker, input: LineInput, output: ChatOutput, interrupts: Interrupts, flags: SamplingFlags) {
+    this.#talker = talker;
     this.#input = input;
     this.#output = output;
     this.#interrupts = interrupts;
@@ -79,7 +80,7 @@ export class ChatLoop {
       case ':help':
         return HELP;
       case ':stats':
-        return this.#last ? answerStatistics(this.#last) : 'There is no answer yet.';
+        return this.#last ?? 'There is no answer yet.';
       case ':undo':
         if (!conversation.undo()) return 'There is nothing to take back.';
         return `Took the last turn back; ${conversation.turns} left.`;
@@ -93,48 +94,71 @@ export class ChatLoop {
 
   /** Answers one message; an answer that was cut short stays in the conversation as far as it came. */
   async #answer(question: string): Promise<boolean> {
-    const output = this.#output;
-    const messages = this.#conversation.messages(question);
+    const shown = new ShownAnswer(this.#output);
     try {
-      await this.#checkRoom(messages);
-      let lastChar = '\n';
-      const answer = await this.#interrupts.during(signal =>
-        streamAnswer(this.#engine, { prompt: { messages }, ...generateOptions(this.#flags) }, signal, {
-          onText: text => {
-            if (text !== '') lastChar = text.slice(-1);
-            output.answer(text);
-          },
-          progress: new Progress(),
-        }),
-      );
-      if (lastChar !== '\n') output.answer('\n');
-      if (output.closed()) return true;
-      if (answer.end.text !== '' || answer.end.finishReason !== 'cancelled') {
-        this.#conversation.add(question, answer.end.text);
+      const end = await this.#interrupts.during(signal => this.#follow(question, shown, signal));
+      if (end === null) return true;
+      // what was stopped before its first letter has not been answered
+      if (shown.text !== '' || end.finish === 'stop' || end.finish === 'length') {
+        this.#conversation.add(question, shown.text, shown.reasoning);
       }
-      this.#last = answer;
-      output.footer(`[${answerFooter(answer, this.#engine.info.context)}]`);
-      return true;
+      this.#last = end.statistics;
+      if (end.finish === 'broken') this.#output.error(end.error);
+      this.#output.footer(`[${end.footer}]`);
+      return end.finish !== 'broken';
     } catch (error) {
-      output.error(error);
+      this.#output.error(error);
       return false;
     }
   }
 
-  async #checkRoom(messages: readonly ChatMessage[]): Promise<void> {
-    const { context, maxContext } = this.#engine.info;
-    const needed = (await this.#engine.encode({ messages })).length;
-    if (needed < context) return;
-    const larger = context < maxContext ? `, or start again with --ctx ${Math.min(maxContext, 2 * context)}` : '';
-    throw new RequestError(
-      'CONTEXT_FULL',
-      `this does not fit: the conversation with this message has ${needed} tokens, and the context of ${context} must hold ` +
-        'the answer too; the message was not sent and the conversation is kept',
-      {
-        hint: `take turns back with :undo, forget all with :reset, shorten the message${larger}`,
-        details: { needed, context },
-      },
-    );
+  /** Shows an answer while it comes; null when nobody reads it any more. */
+  async #follow(question: string, shown: ShownAnswer, signal: AbortSignal): Promise<TalkEnd | null> {
+    const messages = this.#conversation.messages(question);
+    const progress = new Progress();
+    try {
+      for await (const event of this.#talker.ask(messages, generateOptions(this.#flags), signal)) {
+        if (event.type === 'progress') {
+          progress.update(event.label, event.done, event.total, event.amount, event.etaMs);
+          continue;
+        }
+        progress.clear();
+        if (event.type === 'notice') this.#output.footer(event.text);
+        else if (event.type !== 'end') shown.add(event.type, event.text);
+        if (this.#output.closed()) return null;
+        if (event.type === 'end') return event;
+      }
+    } finally {
+      progress.clear();
+      shown.end();
+    }
+    throw new InternalError('NO_END', 'an answer ended without saying so');
+  }
+}
+
+/** The letters of an answer on their way out: reasoning first, then the text on a line of its own. */
+class ShownAnswer {
+  readonly #output: ChatOutput;
+  text = '';
+  reasoning = '';
+
+  constructor(output: ChatOutput) {
+    this.#output = output;
+  }
+
+  add(kind: 'text' | 'reasoning', piece: string): void {
+    if (kind === 'text' && this.text === '' && piece !== '') this.#endLine('reasoning');
+    this[kind] += piece;
+    this.#output[kind === 'text' ? 'answer' : 'reasoning'](piece);
+  }
+
+  end(): void {
+    this.#endLine(this.text === '' ? 'reasoning' : 'text');
+  }
+
+  #endLine(kind: 'text' | 'reasoning'): void {
+    if (this[kind] === '' || this[kind].endsWith('\n')) return;
+    this.#output[kind === 'text' ? 'answer' : 'reasoning']('\n');
   }
 }
 

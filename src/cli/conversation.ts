@@ -4,7 +4,7 @@ import type { ChatMessage } from '../engine/api.ts';
 
 export class Conversation {
   readonly #system: readonly ChatMessage[];
-  #turns: (readonly [question: string, answer: string])[] = [];
+  #turns: (readonly [question: string, answer: ChatMessage])[] = [];
 
   constructor(system: string | undefined) {
     this.#system = system === undefined ? [] : [{ role: 'system', content: system }];
@@ -16,15 +16,14 @@ export class Conversation {
 
   /** All messages, with `question` as the next one. */
   messages(question: string): ChatMessage[] {
-    const said = this.#turns.flatMap(([user, assistant]) => [
-      { role: 'user', content: user },
-      { role: 'assistant', content: assistant },
-    ]);
+    const said = this.#turns.flatMap(([user, answer]) => [{ role: 'user', content: user }, answer]);
     return [...this.#system, ...said, { role: 'user', content: question }];
   }
 
-  add(question: string, answer: string): void {
-    this.#turns.push([question, answer]);
+  /** `reasoning`: what came before the answer, where it is told apart from it. */
+  add(question: string, answer: string, reasoning = ''): void {
+    const thought = reasoning === '' ? {} : { reasoning_content: reasoning };
+    this.#turns.push([question, { role: 'assistant', content: answer, ...thought }]);
   }
 
   /** Forgets the last turn; false when there is none. */

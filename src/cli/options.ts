@@ -188,6 +188,14 @@ export function addEngineFlags(command: Command, without?: 'without --model'): C
   return addFlags(command, without ? ENGINE_FLAGS.filter(row => !row.flags.startsWith('--model')) : ENGINE_FLAGS);
 }
 
+/** Engine flags that stand on the command line itself; a variable such as COLI_MODEL does not count. */
+export function givenEngineFlags(command: Command): string[] {
+  const names = ENGINE_FLAGS.map(row => row.flags.split(' ')[0]);
+  return command.options
+    .filter(option => command.getOptionValueSource(option.attributeName()) === 'cli')
+    .flatMap(({ long }) => (long && names.includes(long) ? [long] : []));
+}
+
 export function addSamplingFlags(command: Command): Command {
   return addFlags(command, SAMPLING_FLAGS);
 }

@@ -37,6 +37,11 @@ export function writeAnswer(text: string): void {
   if (!outputClosed.aborted) process.stdout.write(isTerminal(process.stdout) ? stripControls(text) : text);
 }
 
+/** What a model thinks before it answers: it is not the answer, so it goes to stderr, and is dim there. */
+export function writeReasoning(text: string): void {
+  if (text !== '') process.stderr.write(styled('dim', stripControls(text), process.stderr));
+}
+
 export function writeLine(line: string): void {
   if (!outputClosed.aborted) process.stdout.write(`${line}\n`);
 }

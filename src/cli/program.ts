@@ -2,6 +2,7 @@
 
 import { Command, CommanderError, Option } from 'commander';
 import { UsageError } from '../common/errors.ts';
+import { addAttachFlags, checkAttachFlags } from './attach-options.ts';
 import { packageVersion } from './model.ts';
 import { addEngineFlags, addFlags, addSamplingFlags, wholeFrom1 } from './options.ts';
 import { writeLine } from './output.ts';
@@ -69,10 +70,13 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
     .action(async (words, flags) => done(await (await import('./commands/run.ts')).run(words, flags)));
 
   const chat = program.command('chat').description('talk with the model; from a pipe, every line is one message');
-  addSamplingFlags(addEngineFlags(chat))
+  addSamplingFlags(addEngineFlags(addAttachFlags(chat)))
     .option(...QUIET)
-    .addHelpText('after', examples('coli chat --model DIR --ram 4G'))
-    .action(async flags => done(await (await import('./commands/chat.ts')).chat(flags)));
+    .addHelpText('after', examples('coli chat --model DIR --ram 4G', 'coli chat --attach http://127.0.0.1:8080'))
+    .action(async flags => {
+      checkAttachFlags(chat);
+      done(await (await import('./commands/chat.ts')).chat(flags));
+    });
 
   addFlags(
     addEngineFlags(program.command('serve').description('answer requests over HTTP: OpenAI and Anthropic APIs')),

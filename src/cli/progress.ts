@@ -9,15 +9,20 @@ const REDRAW_MS = 100;
 /** Redrawn this often without news, so that a long first part does not look like a hang. */
 const TICK_MS = 500;
 
-type Amount = (done: number, total: number) => string;
+export type Amount = (done: number, total: number) => string;
 export const tokenAmount: Amount = (done, total) => `${done} of ${total} tokens`;
 export const byteAmount: Amount = (done, total) => `${formatBytes(done)} of ${formatBytes(total)}`;
 
-/** "prefill 128 of 512 tokens, 6.0 s left" */
-export function progressText(label: string, done: number, total: number, elapsedMs: number, amount: Amount): string {
-  const seconds = elapsedMs / 1000;
-  const time =
-    done > 0 ? `${formatSeconds((seconds * (total - done)) / done)} left` : `${formatSeconds(seconds)} so far`;
+/** "prefill 128 of 512 tokens, 6.0 s left". `leftMs`: by somebody who knows better; null when nobody can tell. */
+export function progressText(
+  label: string,
+  done: number,
+  total: number,
+  elapsedMs: number,
+  amount: Amount,
+  leftMs = done > 0 ? (elapsedMs * (total - done)) / done : null,
+): string {
+  const time = leftMs === null ? `${formatSeconds(elapsedMs / 1000)} so far` : `${formatSeconds(leftMs / 1000)} left`;
   return `${label} ${amount(done, total)}, ${time}`;
 }
 
@@ -36,9 +41,14 @@ export class Progress {
     this.#startedMs = now();
   }
 
-  update(label: string, done: number, total: number, amount: Amount): void {
+  /** `etaMs`: what remains, when this is not to be told from the time since the start; null: nobody knows. */
+  update(label: string, done: number, total: number, amount: Amount, etaMs?: number | null): void {
     if (!isTerminal(this.#stream)) return;
-    this.#text = elapsedMs => progressText(label, done, total, elapsedMs, amount);
+    const toldMs = this.#now() - this.#startedMs;
+    this.#text = elapsedMs => {
+      const leftMs = typeof etaMs === 'number' ? Math.max(0, etaMs - (elapsedMs - toldMs)) : etaMs;
+      return progressText(label, done, total, elapsedMs, amount, leftMs);
+    };
     this.#timer ??= setInterval(() => this.#draw(), TICK_MS).unref();
     this.#draw();
   }

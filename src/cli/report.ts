@@ -223,7 +223,7 @@ export function count(n: number): string {
 }
 
 /** Below a second in milliseconds: "53 ms". */
-function duration(seconds: number): string {
+export function duration(seconds: number): string {
   const ms = Math.round(1000 * seconds);
   return ms < 1000 ? `${ms} ms` : formatSeconds(seconds);
 }

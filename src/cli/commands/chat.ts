@@ -3,28 +3,37 @@
 import { ColiError } from '../../common/errors.ts';
 import { formatBytes } from '../../common/units.ts';
 import type { Engine } from '../../engine/api.ts';
+import type { AttachFlags } from '../attach-options.ts';
 import { ChatLoop, type ChatOutput, readyLine } from '../chat-loop.ts';
+import { engineTalker } from '../engine-talker.ts';
 import { Interrupts } from '../interrupts.ts';
 import { openLineInput } from '../line-input.ts';
 import { openModel, packageVersion } from '../model.ts';
 import type { EngineFlags, SamplingFlags } from '../options.ts';
-import { dimNote, note, outputClosed, reportError, writeAnswer } from '../output.ts';
+import { dimNote, note, outputClosed, reportError, writeAnswer, writeReasoning } from '../output.ts';
+import { Progress } from '../progress.ts';
 import { banner } from '../report.ts';
+import type { Talker } from '../talker.ts';
 
-export interface ChatFlags extends EngineFlags, SamplingFlags {
+export interface ChatFlags extends EngineFlags, SamplingFlags, AttachFlags {
   quiet?: boolean;
+}
+
+interface Opened {
+  readonly talker: Talker;
+  /** The first lines. */
+  readonly banner: readonly string[];
+  close(): Promise<void>;
 }
 
 export async function chat(flags: ChatFlags): Promise<number> {
   const quiet = flags.quiet === true;
   const interrupts = new Interrupts();
   interrupts.listen();
-  const started = performance.now();
-  const engine = await openModel(flags, quiet);
-  const seconds = (performance.now() - started) / 1000;
-  await requireTemplate(engine);
-  for (const line of banner(packageVersion(), engine.info)) note(line, quiet);
-  note(readyLine(seconds, formatBytes(process.memoryUsage.rss()), engine.info.activations), quiet);
+  const { talker, banner, close } = await (flags.attach === undefined
+    ? openEngine(flags)
+    : attach(flags.attach, flags));
+  for (const line of banner) note(line, quiet);
 
   const input = openLineInput(process.stdin, process.stdout, () => interrupts.press());
   if (input.interactive) {
@@ -36,11 +45,50 @@ export async function chat(flags: ChatFlags): Promise<number> {
   };
   outputClosed.addEventListener('abort', () => input.close());
   try {
-    const fine = await new ChatLoop(engine, input, terminalOutput(quiet), interrupts, flags).run();
+    const fine = await new ChatLoop(talker, input, terminalOutput(quiet), interrupts, flags).run();
     return fine ? 0 : 1;
   } finally {
     input.close();
-    await engine.close();
+    await close();
+  }
+}
+
+async function openEngine(flags: ChatFlags): Promise<Opened> {
+  const started = performance.now();
+  const engine = await openModel(flags, flags.quiet === true);
+  const seconds = (performance.now() - started) / 1000;
+  await requireTemplate(engine);
+  const ready = readyLine(seconds, formatBytes(process.memoryUsage.rss()), engine.info.activations);
+  return {
+    talker: engineTalker(engine),
+    banner: [...banner(packageVersion(), engine.info), ready],
+    close: () => engine.close(),
+  };
+}
+
+/** Waits until the server is ready. Nothing of ours ends it: another chat may use it. */
+async function attach(server: string | number, { apiKey, quiet }: ChatFlags): Promise<Opened> {
+  const { attachTarget, attachWarnings } = await import('../attach-target.ts');
+  const { AttachedTalker } = await import('../attached.ts');
+  const { attachedBanner } = await import('../attached-report.ts');
+  const { whenReady } = await import('../attached-server.ts');
+  const { ServerClient } = await import('../server-client.ts');
+  const target = attachTarget(server, apiKey);
+  for (const warning of attachWarnings(target)) note(warning);
+  const client = new ServerClient(target);
+  const progress = new Progress();
+  const looks = whenReady(client, new AbortController().signal, () => performance.now());
+  try {
+    for (let look = await looks.next(); ; look = await looks.next()) {
+      if (look.done) {
+        const banner = attachedBanner(packageVersion(), client.base, look.value);
+        return { talker: new AttachedTalker(client, look.value), banner, close: async () => {} };
+      }
+      const { label, done, total, amount, etaMs } = look.value;
+      if (!quiet) progress.update(label, done, total, amount, etaMs);
+    }
+  } finally {
+    progress.clear();
   }
 }
 
@@ -59,6 +107,9 @@ async function requireTemplate(engine: Engine): Promise<void> {
 function terminalOutput(quiet: boolean): ChatOutput {
   return {
     answer: writeAnswer,
+    reasoning: text => {
+      if (!quiet) writeReasoning(text);
+    },
     reply: dimNote,
     footer: text => {
       if (!quiet) dimNote(text);
