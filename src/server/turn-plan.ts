@@ -13,6 +13,8 @@ export interface TurnPlan {
   readonly engineRequest: Omit<GenerateRequest, 'prompt' | 'constraint'>;
   /** What the answer, reasoning apart, must look like. */
   readonly grammar: GrammarSpec | null;
+  /** The field of the request that asks for it; errors about it name the field. */
+  readonly grammarField: string;
   readonly reasoning: ChatFormat['reasoning'];
   /** False: the client wants none. */
   readonly mayReason: boolean;
@@ -24,13 +26,14 @@ export interface TurnPlan {
 
 /** Throws RequestError for what cannot hold together, and for stop strings and tools that cannot be. */
 export function planTurn(request: TurnRequest, format: ChatFormat): TurnPlan {
-  const { prompt, stop, client: _, format: answerFormat, ...engineRequest } = request;
+  const { prompt, stop, client: _, format: answerFormat, formatField = 'response_format', ...engineRequest } = request;
   if (prompt.kind === 'text') {
     return {
       prompt: typeof prompt.prompt === 'string' ? { text: prompt.prompt } : { ids: prompt.prompt },
       engineRequest: { ...engineRequest, stop },
       stops: null,
       grammar: answerFormat ?? null,
+      grammarField: formatField,
       reasoning: null,
       mayReason: false,
       parallelToolCalls: true,
@@ -38,7 +41,7 @@ export function planTurn(request: TurnRequest, format: ChatFormat): TurnPlan {
     };
   }
   const { tools, toolChoice, parallelToolCalls } = prompt;
-  checkForm(prompt, answerFormat);
+  checkForm(prompt, answerFormat, formatField);
   // calls and reasoning hold texts of their own, in which a stop string means nothing
   const ownStops = usesTools(prompt) || format.reasoning !== null;
   return {
@@ -46,6 +49,7 @@ export function planTurn(request: TurnRequest, format: ChatFormat): TurnPlan {
     engineRequest: ownStops ? engineRequest : { ...engineRequest, stop },
     stops: ownStops ? new StopMatcher(stop ?? []) : null,
     grammar: grammarOf(prompt, format, answerFormat),
+    grammarField: answerFormat ? formatField : 'tools',
     reasoning: format.reasoning,
     mayReason: prompt.thinking !== false,
     parallelToolCalls,
@@ -62,13 +66,17 @@ function usesTools({ tools, toolChoice }: ChatTurn): boolean {
   return tools.length > 0 && toolChoice !== 'none';
 }
 
-function checkForm({ toolChoice, continueFinal }: ChatTurn, answerFormat: GrammarSpec | undefined): void {
+function checkForm(
+  { toolChoice, continueFinal }: ChatTurn,
+  answerFormat: GrammarSpec | undefined,
+  formatField: string,
+): void {
   const isCall = mustCall(toolChoice);
   if (isCall && answerFormat) {
     throw conflict('tool_choice', 'an answer cannot both be a tool call and have the format that is asked for');
   }
   if (continueFinal && (isCall || answerFormat)) {
-    const parameter = isCall ? 'tool_choice' : 'response_format';
+    const parameter = isCall ? 'tool_choice' : formatField;
     throw conflict(parameter, 'an answer whose beginning is given cannot be held to a form');
   }
 }

@@ -1,7 +1,7 @@
 /** Has the engine check a turn. With a form for the answer and a model that reasons, where the form begins depends on the prompt. */
 
 import { RequestError } from '../common/errors.ts';
-import type { Engine, PreparedRequest } from '../engine/api.ts';
+import type { ConstraintRequest, Engine, PreparedRequest, Prompt } from '../engine/api.ts';
 import type { TurnPlan } from './turn-plan.ts';
 
 export interface PreparedTurn {
@@ -14,10 +14,9 @@ const TAIL_TOKENS = 32;
 
 /** Throws what the engine refuses about the request. What comes back must be run or discarded. */
 export async function prepareTurn(engine: Engine, plan: TurnPlan, signal: AbortSignal): Promise<PreparedTurn> {
-  const { prompt, grammar, engineRequest, reasoning } = plan;
+  const { prompt, grammar, grammarField, engineRequest, reasoning } = plan;
   if (grammar !== null && reasoning === null) {
-    const prepared = await engine.prepare({ ...engineRequest, prompt, constraint: { grammar } }, signal);
-    return { prepared, startsInReasoning: false };
+    return { prepared: await prepareHeld(engine, plan, prompt, { grammar }, signal), startsInReasoning: false };
   }
   const prepared = await engine.prepare({ ...engineRequest, prompt }, signal);
   if (reasoning === null) return { prepared, startsInReasoning: false };
@@ -28,13 +27,29 @@ export async function prepareTurn(engine: Engine, plan: TurnPlan, signal: AbortS
   prepared.discard();
   const reasons = state === 'open' || (state === 'unknown' && plan.mayReason);
   // if it were left to the model to open the block, an answer without one would be held to nothing
-  if (reasons && state !== 'open') ids.push(await openingId(engine, reasoning.open));
-  if (reasons && !engine.text.addedTokens.includes(reasoning.close)) throw noToken(reasoning.close);
+  if (reasons && state !== 'open') ids.push(await openingId(engine, reasoning.open, grammarField));
+  if (reasons && !engine.text.addedTokens.includes(reasoning.close)) throw noToken(reasoning.close, grammarField);
   const constraint = reasons ? { grammar, after: reasoning.close } : { grammar };
-  return {
-    prepared: await engine.prepare({ ...engineRequest, prompt: { ids }, constraint }, signal),
-    startsInReasoning: reasons,
-  };
+  return { prepared: await prepareHeld(engine, plan, { ids }, constraint, signal), startsInReasoning: reasons };
+}
+
+/** Codes of errors about a form: the engine does not know which field asked for it. */
+const ABOUT_FORM = /SCHEMA|GRAMMAR|REGEX|UNSATISFIABLE/;
+
+async function prepareHeld(
+  engine: Engine,
+  { engineRequest, grammarField }: TurnPlan,
+  prompt: Prompt,
+  constraint: ConstraintRequest,
+  signal: AbortSignal,
+): Promise<PreparedRequest> {
+  try {
+    return await engine.prepare({ ...engineRequest, prompt, constraint }, signal);
+  } catch (error) {
+    if (!(error instanceof RequestError) || !ABOUT_FORM.test(error.code)) throw error;
+    const details = { parameter: grammarField, ...error.details };
+    throw new RequestError(error.code, error.message, { hint: error.hint, details, cause: error });
+  }
 }
 
 /** Whether the answer begins inside a block of reasoning, behind a closed one, or as the model likes. */
@@ -49,17 +64,17 @@ function reasoningState(engine: Engine, { prompt, reasoning }: TurnPlan, ids: re
   return tail.endsWith(open) ? 'open' : tail.endsWith(close) ? 'closed' : 'unknown';
 }
 
-async function openingId(engine: Engine, open: string): Promise<number> {
+async function openingId(engine: Engine, open: string, field: string): Promise<number> {
   const ids = await engine.encode({ text: open });
   const id = ids.find(each => Buffer.from(engine.tokenBytes(each)).toString() === open);
-  if (id === undefined) throw noToken(open);
+  if (id === undefined) throw noToken(open, field);
   return id;
 }
 
-function noToken(tag: string): RequestError {
+function noToken(tag: string, field: string): RequestError {
   return new RequestError(
     'FORMAT_AFTER_REASONING',
     `this model has no token ${tag}, so where its reasoning ends and the form of the answer begins cannot be told`,
-    { hint: 'turn thinking off', details: { parameter: 'response_format' } },
+    { hint: 'turn thinking off', details: { parameter: field } },
   );
 }

@@ -41,6 +41,8 @@ export interface TurnRequest extends SamplingOptions {
   readonly stop?: readonly string[];
   /** What the answer must look like; after the reasoning, if there is any. */
   readonly format?: GrammarSpec;
+  /** The field that asked for it: errors about the form name it. */
+  readonly formatField?: string;
   /** Whose turn it is in the queue: requests of one client do not push aside those of others. */
   readonly client: string;
 }

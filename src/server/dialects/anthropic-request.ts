@@ -41,7 +41,10 @@ export function messageTurn(body: AnthropicMessageBody, client: string): TurnReq
     client,
     maxTokens: body.max_tokens,
     ...samplingOf({ ...body, stop: body.stop_sequences }),
-    ...(schema !== undefined && { format: { kind: 'json_schema' as const, schema } }),
+    ...(schema !== undefined && {
+      format: { kind: 'json_schema' as const, schema },
+      formatField: body.output_config?.format ? 'output_config.format' : 'output_format',
+    }),
   };
   checkSampling(request);
   return request;

@@ -40,7 +40,8 @@ test('a million token ids are read at once', () => {
 
 test('fields of every member', () => {
   const body = { prompt: ['a', 'b'], echo: true, max_tokens: 3, seed: 1, stop: ['x'], regex: 'a*' };
-  const shared = { client: 'client', maxTokens: 3, seed: 1, stop: ['x'], format: { kind: 'regex', pattern: 'a*' } };
+  const form = { format: { kind: 'regex', pattern: 'a*' }, formatField: 'regex' };
+  const shared = { client: 'client', maxTokens: 3, seed: 1, stop: ['x'], ...form };
   expect(turns(body)).toEqual([
     { ...shared, prompt: { kind: 'text', prompt: 'a', echo: true } },
     { ...shared, prompt: { kind: 'text', prompt: 'b', echo: true } },

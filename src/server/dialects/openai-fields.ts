@@ -140,12 +140,12 @@ export function samplingOf(body: CommonBody): Omit<TurnRequest, 'prompt' | 'clie
     seed: body.seed,
     logitBias: body.logit_bias,
     stop: stop?.length ? stop : null,
-    format: formatOf(body),
+    ...formatOf(body),
   });
 }
 
 /** What is asked of the answer's form; two such fields would contradict each other. */
-function formatOf({ response_format, grammar, regex }: CommonBody): GrammarSpec | null {
+function formatOf({ response_format, grammar, regex }: CommonBody): Pick<TurnRequest, 'format' | 'formatField'> {
   const asked: [string, GrammarSpec][] = [];
   if (response_format?.type === 'json_object') asked.push(['response_format', { kind: 'json_object' }]);
   if (response_format?.type === 'json_schema') {
@@ -155,7 +155,7 @@ function formatOf({ response_format, grammar, regex }: CommonBody): GrammarSpec 
   if (grammar != null) asked.push(['grammar', { kind: 'gbnf', text: grammar }]);
   if (regex != null) asked.push(['regex', { kind: 'regex', pattern: regex }]);
   if (asked.length > 1) throw badField(asked[1][0], `cannot be joined with ${asked[0][0]}`, 'give one of them');
-  return asked[0]?.[1] ?? null;
+  return asked.length > 0 ? { format: asked[0][1], formatField: asked[0][0] } : {};
 }
 
 type Present<T> = { [K in keyof T]?: NonNullable<T[K]> };

@@ -50,14 +50,16 @@ export function responsesTurn(body: ResponsesBody, client: string): TurnRequest 
     // in this API an answer never continues an earlier one
     continueFinal: false,
   };
-  const { format: extension, ...sampling } = samplingOf(body);
+  const sampling = samplingOf(body);
   const format = readFormat(body);
-  if (format && extension) throw badField('text.format', 'cannot be joined with grammar or regex', 'give one of them');
+  if (format && sampling.format)
+    throw badField('text.format', 'cannot be joined with grammar or regex', 'give one of them');
   const request = {
     prompt,
     client,
     ...sampling,
-    ...withoutNulls({ maxTokens: body.max_output_tokens, logprobs: wantedLogprobs(body), format: format ?? extension }),
+    ...(format && { format, formatField: 'text.format' }),
+    ...withoutNulls({ maxTokens: body.max_output_tokens, logprobs: wantedLogprobs(body) }),
   };
   checkSampling(request);
   return request;
