@@ -1,5 +1,5 @@
 /**
- * Speed of the matrix kernels on one thread: GB/s of weights streamed from a buffer larger than any cache and from one
+ * Speed of the matrix kernels and of attention on one thread: GB/s of weights streamed from a buffer larger than any cache and from one
  * that fits the second cache, and GMAC/s by number of activation rows. The variants take turns in every round, so that
  * a noisy neighbour meets both; the best round of each counts.
  */
@@ -13,6 +13,7 @@ import { nativeVariants } from '../src/kernels/native/native.ts';
 import { kernelsFor, selectKernels } from '../src/kernels/select.ts';
 import { compileWasm } from '../src/kernels/wasm/wasm.ts';
 import { groupsOf, isTileLayout, LAYOUT_ID, type Layout, layoutBytes, panelsOf } from '../src/quant/layouts.ts';
+import { measureAttention, printAttention } from './attention.ts';
 
 const LAYOUTS: readonly Layout[] = ['q4g64', 'q8g64', 'bf16', 'f32'];
 const COLUMNS = 2048;
@@ -95,6 +96,7 @@ function fill(memory: WebAssembly.Memory): void {
 
 const HELP = `usage: npm run bench -- kernels [options]
   --layout NAME   only this layout (may be repeated): ${Object.keys(LAYOUT_ID).join(', ')}
+  --no-attention  only matrices
   --kernels NAME  only these kernels (may be repeated); default: all that run here but the reference
   --json          one JSON object`;
 
@@ -102,6 +104,7 @@ function parse(args: string[]) {
   const options = {
     layout: { type: 'string', multiple: true },
     kernels: { type: 'string', multiple: true },
+    'no-attention': { type: 'boolean', default: false },
     json: { type: 'boolean', default: false },
     help: { type: 'boolean', default: false },
   } as const;
@@ -144,9 +147,13 @@ export async function run(args: string[]): Promise<void> {
     for (const n of [1, 4, 16, MAX_N]) figures.push(...measure(variants, { layout, from: 'cache', n, rows: cached }));
     figures.push(...measure(variants, { layout, from: 'memory', n: 1, rows: rowsIn(layout, MEMORY_BYTES) }));
   }
+  const attention = values['no-attention'] ? [] : measureAttention(variants, memory, W);
   const machine = { cpu: cpus()[0].model, cores: cpus().length, node: process.version };
-  if (values.json) console.log(JSON.stringify({ machine, columns: COLUMNS, figures }, null, 2));
-  else printTable(machine, figures);
+  if (values.json) console.log(JSON.stringify({ machine, columns: COLUMNS, figures, attention }, null, 2));
+  else {
+    printTable(machine, figures);
+    if (attention.length > 0) printAttention(attention);
+  }
 }
 
 function printTable(machine: { cpu: string; cores: number; node: string }, figures: readonly KernelFigure[]): void {
