@@ -1,6 +1,7 @@
 /** One streamed answer of a server: chunks of its chat API, as events of a chat. */
 
 import { RequestError } from '../common/errors.ts';
+import type { Clock } from './clock.ts';
 import { field, numberField, parseJson, stringField } from './json-fields.ts';
 import { tokenAmount } from './progress.ts';
 import { saidByServer } from './server-refusal.ts';
@@ -36,7 +37,7 @@ export function newFacts(startedMs: number): AnswerFacts {
 export async function* readAnswer(
   body: AsyncIterable<Uint8Array>,
   facts: AnswerFacts,
-  now: () => number,
+  clock: Clock,
 ): AsyncGenerator<TalkEvent, void> {
   const parser = new SseParser();
   for await (const bytes of body) {
@@ -46,10 +47,10 @@ export async function* readAnswer(
         return;
       }
       for (const event of readChunk(data, facts)) {
-        if (event.type !== 'progress') facts.firstMs ??= now();
+        if (event.type !== 'progress') facts.firstMs ??= clock.now();
         yield event;
       }
-      facts.lastMs = now();
+      facts.lastMs = clock.now();
     }
   }
   // without its end nobody knows whether something is missing

@@ -1,7 +1,7 @@
 /** The server that a chat is attached to: waiting until it is ready, and what it says about itself. */
 
-import { setTimeout as delay } from 'node:timers/promises';
 import { TokenizerError } from '../common/errors.ts';
+import type { Clock } from './clock.ts';
 import { field, numberField, stringField } from './json-fields.ts';
 import { byteAmount } from './progress.ts';
 import type { ServerClient } from './server-client.ts';
@@ -34,9 +34,9 @@ type ProgressEvent = Extract<TalkEvent, { type: 'progress' }>;
 export async function* whenReady(
   client: ServerClient,
   signal: AbortSignal,
-  now: () => number,
+  clock: Clock,
 ): AsyncGenerator<ProgressEvent, AttachedServer> {
-  const estimate = new Estimate(now);
+  const estimate = new Estimate(clock);
   for (;;) {
     const told = await describeServer(client, signal);
     if (!('again' in told)) return told;
@@ -44,7 +44,7 @@ export async function* whenReady(
     if (again === 'never') throw error;
     const health = again === 'loading' ? await client.get('/health', signal) : null;
     yield loading(field(health?.json, 'progress'), estimate);
-    await delay(retryMs, undefined, { signal });
+    await clock.sleep(retryMs, signal);
   }
 }
 
@@ -72,16 +72,16 @@ function loading(progress: unknown, estimate: Estimate): ProgressEvent {
 
 /** From the speed since the first look: loading had begun before. */
 class Estimate {
-  readonly #now: () => number;
+  readonly #clock: Clock;
   #first: { phase: string; done: number; ms: number } | null = null;
 
-  constructor(now: () => number) {
-    this.#now = now;
+  constructor(clock: Clock) {
+    this.#clock = clock;
   }
 
   /** Milliseconds, or null until something has moved. */
   left(phase: string, done: number, total: number): number | null {
-    const ms = this.#now();
+    const ms = this.#clock.now();
     if (this.#first?.phase !== phase || done < this.#first.done) this.#first = { phase, done, ms };
     const moved = done - this.#first.done;
     return moved > 0 ? ((ms - this.#first.ms) / moved) * (total - done) : null;

@@ -1,7 +1,6 @@
 /** A chat with a server: /v1/chat/completions of a colibri server, streamed. */
 
 import type { IncomingMessage } from 'node:http';
-import { setTimeout as delay } from 'node:timers/promises';
 import { RequestError } from '../common/errors.ts';
 import type { ChatMessage } from '../engine/api.ts';
 import { randomSeed } from '../engine/random.ts';
@@ -9,6 +8,7 @@ import { SAMPLING_RULES, type SamplingField } from '../engine/sampling-options.t
 import { type AnswerFacts, newFacts, readAnswer } from './attached-answer.ts';
 import { attachedFooter, attachedStatistics } from './attached-report.ts';
 import { type AttachedServer, describeServer, whenReady } from './attached-server.ts';
+import { type Clock, systemClock } from './clock.ts';
 import type { ServerClient } from './server-client.ts';
 import { notColibri, refusal } from './server-refusal.ts';
 import type { AnswerOptions, TalkEnd, TalkEvent, Talker } from './talker.ts';
@@ -24,17 +24,17 @@ const WAITING: TalkEvent = {
 
 export class AttachedTalker implements Talker {
   readonly #client: ServerClient;
-  readonly #now: () => number;
+  readonly #clock: Clock;
   /** A conversation stays with its model: another one behind the same address is refused by the server. */
   readonly #model: string;
   #server: AttachedServer;
 
   /** `server`: what `whenReady` returned. */
-  constructor(client: ServerClient, server: AttachedServer, now: () => number = () => performance.now()) {
+  constructor(client: ServerClient, server: AttachedServer, clock: Clock = systemClock) {
     this.#client = client;
     this.#server = server;
     this.#model = server.model;
-    this.#now = now;
+    this.#clock = clock;
   }
 
   async *ask(
@@ -42,7 +42,7 @@ export class AttachedTalker implements Talker {
     asked: AnswerOptions,
     signal: AbortSignal,
   ): AsyncGenerator<TalkEvent, void> {
-    const facts = newFacts(this.#now());
+    const facts = newFacts(this.#clock.now());
     // servers do not tell the seed that they draw, and the user is to be able to ask for the same text again
     const options = { ...asked, seed: asked.seed ?? randomSeed() };
     try {
@@ -68,14 +68,14 @@ export class AttachedTalker implements Talker {
       const { error, again, retryMs } = refusal(reply, this.#client.base, this.#client.hasKey);
       if (again === 'never') throw error;
       if (again === 'loading') {
-        this.#server = yield* whenReady(this.#client, signal, this.#now);
+        this.#server = yield* whenReady(this.#client, signal, this.#clock);
         continue;
       }
       const notice = `${error.message}; asking again every ${retryMs / 1000} s, Ctrl-C gives up`;
       if (notice !== told) yield { type: 'notice', text: notice };
       told = notice;
       yield WAITING;
-      await delay(retryMs, undefined, { signal });
+      await this.#clock.sleep(retryMs, signal);
     }
   }
 
@@ -84,7 +84,7 @@ export class AttachedTalker implements Talker {
     try {
       const type = response.headers['content-type'] ?? 'no content type';
       if (!type.startsWith('text/event-stream')) throw notColibri(base, `it answers with ${type.slice(0, 100)}`);
-      yield* readAnswer(response, facts, this.#now);
+      yield* readAnswer(response, facts, this.#clock);
     } catch (error) {
       throw this.#client.lost(error);
     } finally {

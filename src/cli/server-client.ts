@@ -11,10 +11,13 @@ import type { AttachTarget } from './attach-target.ts';
 import { parseJson } from './json-fields.ts';
 import { packageVersion } from './model.ts';
 
-/** For a connection to be made: a machine that is there needs milliseconds. */
-const CONNECT_MS = 10_000;
-/** For a question that needs no model; a busy server answers it too. */
-const QUESTION_MS = 30_000;
+export interface ClientLimits {
+  /** For a connection to be made: a machine that is there needs milliseconds. */
+  readonly connectMs: number;
+  /** For a question that needs no model; a busy server answers it too. */
+  readonly questionMs: number;
+}
+const LIMITS: ClientLimits = { connectMs: 10_000, questionMs: 30_000 };
 /** A silent connection is tried after this, so that a machine that has gone is noticed. */
 const TCP_KEEPALIVE_MS = 15_000;
 /** Of an answer in JSON: the largest is /props with its chat template. */
@@ -33,11 +36,13 @@ export class ServerClient {
   readonly base: string;
   readonly #key: string | null;
   readonly #others: readonly string[];
+  readonly #limits: ClientLimits;
 
-  constructor({ base, key, others }: AttachTarget) {
+  constructor({ base, key, others }: AttachTarget, limits = LIMITS) {
     this.base = base;
     this.#key = key;
     this.#others = others;
+    this.#limits = limits;
   }
 
   get hasKey(): boolean {
@@ -45,15 +50,19 @@ export class ServerClient {
   }
 
   async get(path: string, signal: AbortSignal): Promise<JsonReply> {
-    const late = AbortSignal.timeout(QUESTION_MS);
+    const late = AbortSignal.timeout(this.#limits.questionMs);
     try {
       const response = await this.#send('GET', path, undefined, AbortSignal.any([signal, late]));
       return await this.read(response);
     } catch (error) {
       if (!late.aborted || signal.aborted) throw error;
-      throw new RequestError('SERVER_SILENT', `${this.base} did not answer within ${QUESTION_MS / 1000} s`, {
-        hint: 'it may be overloaded or no HTTP server',
-      });
+      throw new RequestError(
+        'SERVER_SILENT',
+        `${this.base} did not answer within ${this.#limits.questionMs / 1000} s`,
+        {
+          hint: 'it may be overloaded or no HTTP server',
+        },
+      );
     }
   }
 
@@ -107,7 +116,7 @@ export class ServerClient {
     let connected = false;
     request.once('socket', socket => {
       socket.setKeepAlive(true, TCP_KEEPALIVE_MS);
-      const timer = setTimeout(() => request.destroy(new Error('no answer')), CONNECT_MS);
+      const timer = setTimeout(() => request.destroy(new Error('no answer')), this.#limits.connectMs);
       const made = () => {
         connected = true;
         clearTimeout(timer);

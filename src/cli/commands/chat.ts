@@ -72,12 +72,13 @@ async function attach(server: string | number, { apiKey, quiet }: ChatFlags): Pr
   const { AttachedTalker } = await import('../attached.ts');
   const { attachedBanner } = await import('../attached-report.ts');
   const { whenReady } = await import('../attached-server.ts');
+  const { systemClock } = await import('../clock.ts');
   const { ServerClient } = await import('../server-client.ts');
   const target = attachTarget(server, apiKey);
   for (const warning of attachWarnings(target)) note(warning);
   const client = new ServerClient(target);
   const progress = new Progress();
-  const looks = whenReady(client, new AbortController().signal, () => performance.now());
+  const looks = whenReady(client, new AbortController().signal, systemClock);
   try {
     for (let look = await looks.next(); ; look = await looks.next()) {
       if (look.done) {
