@@ -233,7 +233,7 @@ export class Probe {
       const base = p - ARGS;
       chunks += words[base + CHUNKS];
       const op = words[base + OP];
-      if (op === Op.attention) counts.keyValueBytes += this.#keyValueBytes(unsigned[p + 3], unsigned[p + 4]);
+      if (op === Op.attention) counts.keyValueBytes += this.#keyValueBytes(unsigned[p + 8], unsigned[p + 3], unsigned[p + 4]);
       const tiles = op === Op.matmulTiles;
       if (!tiles && op !== Op.matmulFloat && op !== Op.matmulExact) continue;
       const rows = tiles ? unsigned[p + 2] : words[base + ITEMS];
@@ -247,9 +247,9 @@ export class Probe {
     return chunks;
   }
 
-  /** Float32 keys and values of a layer that the batch sees. */
-  #keyValueBytes(kvHeads: number, headDim: number): number {
-    return this.#runtime.batch.keys * kvHeads * headDim * 2 * 4;
+  /** Keys and values of a layer that the batch sees. */
+  #keyValueBytes(layout: number, kvHeads: number, headDim: number): number {
+    return layoutBytes(LAYOUTS[layout], this.#runtime.batch.keys * 2, kvHeads * headDim);
   }
 }
 
