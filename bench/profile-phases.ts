@@ -233,7 +233,8 @@ export class Probe {
       const base = p - ARGS;
       chunks += words[base + CHUNKS];
       const op = words[base + OP];
-      if (op === Op.attention) counts.keyValueBytes += this.#keyValueBytes(unsigned[p + 8], unsigned[p + 3], unsigned[p + 4]);
+      if (op === Op.attention)
+        counts.keyValueBytes += this.#keyValueBytes(unsigned[p + 8], unsigned[p + 3], unsigned[p + 4]);
       const tiles = op === Op.matmulTiles;
       if (!tiles && op !== Op.matmulFloat && op !== Op.matmulExact) continue;
       const rows = tiles ? unsigned[p + 2] : words[base + ITEMS];
