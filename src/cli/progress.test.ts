@@ -14,6 +14,18 @@ test('the time left follows from the speed so far', () => {
   expect(progressText('prefill', 0, 512, 2000, tokenAmount)).toBe('prefill 0 of 512 tokens, 2.0 s so far');
 });
 
+test('who knows better says what remains', () => {
+  const { written, progress, at } = setUp(true);
+  at(2000);
+  progress.update('prefill', 50, 100, tokenAmount, 9000);
+  at(3000);
+  progress.update('prefill', 50, 100, tokenAmount, null);
+  expect(written).toEqual([
+    '\rprefill 50 of 100 tokens, 9.0 s left\x1b[K',
+    '\rprefill 50 of 100 tokens, 3.0 s so far\x1b[K',
+  ]);
+});
+
 test('shows nothing in the first second, then redraws one line and clears it', () => {
   const { written, progress, at } = setUp(true);
   at(900);
