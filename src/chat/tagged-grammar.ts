@@ -22,7 +22,7 @@ const NOTES = new Set(['$schema', '$id', '$comment', 'title', 'description', 'de
 const KEPT_OF_STRINGS = new Set(['type', 'enum', 'const', 'minLength', 'maxLength']);
 
 /**
- * The declared properties in their order, those that are not required may be left out. Throws SCHEMA_UNSUPPORTED for keywords that
+ * The declared properties in their order, those that are not required may be left out. Throws UNSUPPORTED_SCHEMA for keywords that
  * cannot be kept.
  */
 export function taggedCall({ name, parameters }: ToolDefinition, tags: CallTags): GrammarSpec {
@@ -31,11 +31,15 @@ export function taggedCall({ name, parameters }: ToolDefinition, tags: CallTags)
   for (const keyword of Object.keys(schema)) {
     if (!KEPT.has(keyword) && !NOTES.has(keyword)) throw unsupported(name, '', keyword);
   }
+  const types = typesOf(schema);
+  if (types !== null && !types.has('object')) throw unsupported(name, '', 'type', 'does not allow an object');
   const required = new Set(Array.isArray(schema['required']) ? schema['required'] : []);
   const properties = Object.entries(asObject(schema['properties']));
   const undeclared = [...required].find(key => !properties.some(([declared]) => declared === key));
   if (undeclared !== undefined) throw unsupported(name, '', 'required', `names ${JSON.stringify(undeclared)}`);
   const parts = properties.map(([key, property]): GrammarSpec => {
+    if (!/^[^<>\s](?:[^<>\n]*[^<>\s])?$/.test(key))
+      throw unsupported(name, '', 'properties', `names ${JSON.stringify(key)}`);
     const one = sequence([
       literal(tags.valueOpen(key)),
       valueGrammar(name, key, property, schema, tags.forbidden),
@@ -101,7 +105,7 @@ function sequence(parts: readonly GrammarSpec[]): GrammarSpec {
 function unsupported(tool: string, key: string, keyword: string, why = 'cannot be kept'): RequestError {
   const where = key === '' ? 'its parameters' : `its parameter ${JSON.stringify(key)}`;
   return new RequestError(
-    'SCHEMA_UNSUPPORTED',
+    'UNSUPPORTED_SCHEMA',
     `the call of the tool ${JSON.stringify(tool)} cannot be required: "${keyword}" of ${where} ${why} in the way this model writes calls`,
     { hint: 'leave the keyword out, or let tool_choice be auto', details: { keyword, tool } },
   );
