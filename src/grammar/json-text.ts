@@ -114,11 +114,11 @@ export function bracketed(open: string, content: Expr, close: string, mayBeEmpty
 
 /** `item`, then any number of `, item`. */
 export function list(item: Expr): Expr {
-  return seq(item, star(then(item)));
+  return seq(item, star(andThen(item)));
 }
 
 /** `, item` */
-export function then(item: Expr): Expr {
+export function andThen(item: Expr): Expr {
   return seq(text(','), ref('ws'), item);
 }
 

@@ -77,7 +77,9 @@ export class LiveConstraint {
     Atomics.notify(this.#words, READY);
   }
 
+  /** Once the engine has chosen something. */
   #misbehave(): void {
+    if (this.#count === 0) return;
     if (this.#fault === 'crash') throw new Error('a fault was asked for');
     while (this.#fault === 'hang') Atomics.load(this.#words, STATUS);
   }

@@ -15,7 +15,7 @@ export interface GrammarWorkerData {
   readonly faults?: Faults;
 }
 
-/** Texts of literals: the worker hangs or dies at the mask of one. */
+/** Texts of literals: the worker hangs or dies at the second mask of one. */
 export interface Faults {
   readonly hang?: string;
   readonly crash?: string;

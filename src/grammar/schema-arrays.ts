@@ -2,7 +2,7 @@
 
 import type { JsonSchema } from './api.ts';
 import { type Expr, NEVER, optional, repeat, seq, text } from './expr.ts';
-import { bracketed, then } from './json-text.ts';
+import { andThen, bracketed } from './json-text.ts';
 import type { SchemaBuilder } from './schema.ts';
 import type { Flat, Place } from './schema-flat.ts';
 import { pointer, unsupported } from './schema-keywords.ts';
@@ -50,7 +50,7 @@ export function arrayLanguage(flat: readonly Flat[], builder: SchemaBuilder): Ex
 function tail(i: number, prefixLength: number, min: number, max: number, at: (i: number) => Expr): Expr {
   if (i === max) return text('');
   if (i >= prefixLength) return rest(at(i), min - i, max - i, i === 0);
-  const item = i === 0 ? at(i) : then(at(i));
+  const item = i === 0 ? at(i) : andThen(at(i));
   const more = tail(i + 1, prefixLength, min, max, at);
   const all = seq(item, more);
   return i === 0 || i < min ? all : optional(all);
@@ -58,6 +58,6 @@ function tail(i: number, prefixLength: number, min: number, max: number, at: (i:
 
 /** min..max equal items, after others or as the first. */
 function rest(item: Expr, min: number, max: number, first: boolean): Expr {
-  if (!first) return repeat(then(item), Math.max(0, min), max);
-  return seq(item, repeat(then(item), Math.max(0, min - 1), max - 1));
+  if (!first) return repeat(andThen(item), Math.max(0, min), max);
+  return seq(item, repeat(andThen(item), Math.max(0, min - 1), max - 1));
 }

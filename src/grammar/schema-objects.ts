@@ -2,7 +2,7 @@
 
 import type { JsonSchema } from './api.ts';
 import { alt, type Expr, isNever, NEVER, optional, ref, repeat, seq, star, text } from './expr.ts';
-import { bracketed, list, member, otherKeys, then } from './json-text.ts';
+import { andThen, bracketed, list, member, otherKeys } from './json-text.ts';
 import type { SchemaBuilder } from './schema.ts';
 import type { Flat, Place } from './schema-flat.ts';
 import { isObject, pointer, unsupported } from './schema-keywords.ts';
@@ -28,7 +28,7 @@ export function objectLanguage(flat: readonly Flat[], builder: SchemaBuilder, na
   checkCounts(flat, properties, other, min, max);
   if (max === 0) return properties.some(({ required }) => required) ? NEVER : bracketed('{', NEVER, '}');
   if (properties.length === 0) {
-    const content = max === Number.POSITIVE_INFINITY ? list(other) : seq(other, repeat(then(other), 0, max - 1));
+    const content = max === Number.POSITIVE_INFINITY ? list(other) : seq(other, repeat(andThen(other), 0, max - 1));
     return bracketed('{', content, '}', min === 0);
   }
   return bracketed('{', chain(properties, other, builder, name), '}', min === 0 && !properties.some(p => p.required));
@@ -114,10 +114,10 @@ function checkCounts(
  */
 function chain(properties: readonly Property[], other: Expr, builder: SchemaBuilder, name: string): Expr {
   const after = (i: number) => ref(`${name}-p${i}`);
-  builder.rules.set(`${name}-p${properties.length}`, isNever(other) ? text('') : star(then(other)));
+  builder.rules.set(`${name}-p${properties.length}`, isNever(other) ? text('') : star(andThen(other)));
   for (let i = properties.length - 1; i > 0; i--) {
     const { required, member } = properties[i];
-    builder.rules.set(`${name}-p${i}`, seq(required ? then(member) : optional(then(member)), after(i + 1)));
+    builder.rules.set(`${name}-p${i}`, seq(required ? andThen(member) : optional(andThen(member)), after(i + 1)));
   }
   const first: Expr[] = [];
   for (const [i, { required, member }] of properties.entries()) {

@@ -102,6 +102,7 @@ describe('GrammarService', () => {
     const client = new Client(await grammars.compile(literal('neighbour'), 20));
     await follow(client, 4);
     const hanging = new Client(await grammars.compile(literal('hangs'), 20));
+    await follow(hanging, 1);
     expect(await hanging.allowed()).toBeNull();
     expect(hanging.status).toBe(TIMED_OUT);
     expect(await follow(client)).toBe('neighbour');
@@ -114,6 +115,7 @@ describe('GrammarService', () => {
     const client = new Client(await grammars.compile(literal('neighbour'), 20));
     await follow(client, 4);
     const dying = new Client(await grammars.compile(literal('dies'), 20));
+    await follow(dying, 1);
     const second = grammars.compile(literal('second'), 20);
     expect(await dying.allowed()).toBeNull();
     expect(dying.status).toBe(CRASHED);
@@ -169,6 +171,7 @@ describe('GrammarService', () => {
   it('closes while constraints wait', async () => {
     const grammars = service({ faults: { hang: 'hangs' } });
     const client = new Client(await grammars.compile(literal('hangs'), 10));
+    await follow(client, 1);
     const waiting = client.allowed();
     const compiling = grammars.compile(literal('x'), 10);
     await Promise.all([

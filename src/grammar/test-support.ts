@@ -1,9 +1,22 @@
-/** The engine's side of constraints for tests: chooses ids under the masks, at random but always the same. */
+/** For tests: the engine's side of constraints, and answers sampled under the masks, at random but always the same. */
 
+import { Ajv2020 } from 'ajv/dist/2020.js';
 import { buildTokenBytes, type TokenBytes } from '../tokenizer/token-bytes.ts';
 import { readTokenizerFile } from '../tokenizer/tokenizer-file.ts';
-import type { Vocabulary } from './adapter.ts';
-import { COUNT, type Constraint, IDS, maskAt, maskWords, READY, RUNNING, STATUS } from './api.ts';
+import { GrammarLibrary, type Matcher, type Vocabulary } from './adapter.ts';
+import {
+  COUNT,
+  type Constraint,
+  type GrammarSpec,
+  IDS,
+  type JsonSchema,
+  maskAt,
+  maskWords,
+  READY,
+  RUNNING,
+  STATUS,
+} from './api.ts';
+import { lowerSpec } from './lower.ts';
 
 /** Every byte is a token; 256 is <stop>, 257 another special token, and there are ids without a token. */
 export const BYTES: Vocabulary = { tokenBytes: byteTokens(), vocabSize: 300, stopIds: [256] };
@@ -106,3 +119,79 @@ export class Client {
     this.#constraint.release();
   }
 }
+
+let library: GrammarLibrary | undefined;
+
+export async function matcher(spec: GrammarSpec): Promise<Matcher> {
+  library ??= await GrammarLibrary.load(BYTES, 512 * 2 ** 20);
+  const compiled = await library.compile(lowerSpec(spec));
+  try {
+    return await compiled.matcher();
+  } finally {
+    compiled.dispose();
+  }
+}
+
+/** Bytes that end something come more often, or random answers would be endless. */
+const ENDINGS = new Set([...Buffer.from('"}]')]);
+const MOST_TOKENS = 1500;
+
+/** A random answer; null when it did not end. */
+export async function sample(at: Matcher, random: () => number, ids: number[] = []): Promise<string | null> {
+  const mask = new Int32Array(maskWords(BYTES.vocabSize));
+  while (ids.length < MOST_TOKENS) {
+    if (!(await at.mask(mask))) throw new Error('a dead end');
+    const allowed = allowedIds(mask);
+    const endings = allowed.filter(id => ENDINGS.has(id));
+    const hurry = endings.length > 0 && random() < 0.2 + ids.length / 300;
+    const from = hurry ? endings : allowed;
+    const id = allowed.includes(STOP) && random() < 0.4 ? STOP : from[Math.floor(random() * from.length)];
+    if (!at.accept(id)) throw new Error(`${id} is in the mask and not accepted`);
+    ids.push(id);
+    if (id === STOP) return textOf(ids, BYTES);
+  }
+  return null;
+}
+
+/** Whether a text, whole, is in the language. */
+export async function accepts(spec: GrammarSpec, text: string): Promise<boolean> {
+  const at = await matcher(spec);
+  try {
+    for (const byte of Buffer.from(text)) if (!at.accept(byte)) return false;
+    const mask = new Int32Array(maskWords(BYTES.vocabSize));
+    await at.mask(mask);
+    return allowedIds(mask).includes(STOP);
+  } finally {
+    at.dispose();
+  }
+}
+
+/** Samples answers to a schema and holds them against an independent validator; returns those that ended. */
+export async function sampleValid(schema: JsonSchema, samples = 6): Promise<unknown[]> {
+  const at = await matcher({ kind: 'json_schema', schema });
+  const ajv = new Ajv2020({ strict: false, validateFormats: false });
+  const validate = ajv.compile(schema);
+  const values: unknown[] = [];
+  for (let seed = 0; seed < samples; seed++) {
+    const ids: number[] = [];
+    const text = await sample(at, randomNumbers(seed), ids);
+    at.rollback(ids.length);
+    if (text === null) continue;
+    const value = JSON.parse(text);
+    if (!validate(value)) throw new Error(`${text} is not valid: ${ajv.errorsText(validate.errors)}`);
+    values.push(value);
+  }
+  at.dispose();
+  return values;
+}
+
+export function refusal(spec: GrammarSpec): { code: string; message: string; details: Record<string, unknown> } | null {
+  try {
+    lowerSpec(spec);
+  } catch (error) {
+    return error as { code: string; message: string; details: Record<string, unknown> };
+  }
+  return null;
+}
+
+export const schemaSpec = (schema: JsonSchema): GrammarSpec => ({ kind: 'json_schema', schema });
