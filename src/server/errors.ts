@@ -24,6 +24,8 @@ interface Row {
   readonly type: string;
   /** Default: the error's own code in lower case. */
   readonly code?: string;
+  /** The field that only this can be about. */
+  readonly param?: string;
   readonly retryAfterSeconds?: number;
 }
 
@@ -32,6 +34,7 @@ const INVALID = 'invalid_request_error';
 /** Codes whose status is not that of their class. */
 const BY_CODE: Readonly<Record<string, Row>> = {
   CONTEXT_EXCEEDED: { status: 400, type: INVALID, code: 'context_length_exceeded' },
+  BAD_TOKEN_ID: { status: 400, type: INVALID, param: 'prompt' },
   BAD_PARAMETER: { status: 400, type: INVALID, code: 'invalid_value' },
   TEXT_TIME_LIMIT: { status: 400, type: INVALID },
   TEXT_NOT_ENCODABLE: { status: 400, type: INVALID },
@@ -75,7 +78,7 @@ function fromColi(error: ColiError): HttpError {
     status: row.status,
     type: row.type,
     code: row.code ?? error.code.toLowerCase(),
-    param: typeof parameter === 'string' ? parameter : null,
+    param: typeof parameter === 'string' ? parameter : (row.param ?? null),
     message: error.hint ? `${error.message}; ${error.hint}` : error.message,
     retryAfterSeconds: row.retryAfterSeconds ?? null,
     ours: row.status === 500,

@@ -49,7 +49,7 @@ function refuseBadStrings(value: unknown, path: (string | number)[]): void {
 
 function refuseBadKey(key: string, path: Path): void {
   // a copy of the object would take its prototype from the request
-  if (key === '__proto__') throw bad('a field may not be named __proto__', path);
+  if (key === '__proto__') throw bad(`${fieldName(path)}: a field may not be named __proto__`, path);
   refuseBadString(key, path);
 }
 
