@@ -30,6 +30,8 @@ import type { ModelState } from './state.ts';
 
 /** A prompt of a million characters with its history and tools; the same limit as other servers have. */
 const MAX_BODY_BYTES = 4 * MIB;
+/** Of a body that is too large, so much is passed over, for the client's sake; more ends the connection. */
+const MAX_PASSED_OVER_BYTES = 64 * MIB;
 /** A model id in a path; paths are short. */
 const MAX_PARAMETER_CHARACTERS = 256;
 
@@ -240,7 +242,7 @@ function readBodies(app: App, budget: BodyBudget): void {
   });
   app.addHook('preValidation', async request => {
     // a POST without a content type has no body for Fastify
-    if (request.method === 'POST' && request.body === undefined) parseBody(Buffer.of());
+    if (request.method === 'POST' && request.body === undefined && !request.is404) parseBody(Buffer.of());
   });
 }
 
@@ -255,6 +257,10 @@ function errorHandler(errorBody: (error: HttpError, requestId: string) => unknow
     if (error instanceof ColiError && error.code === 'METHOD_NOT_ALLOWED')
       reply.header('allow', error.details['allowed']);
     if (wire.retryAfterSeconds !== null) reply.header('retry-after', String(wire.retryAfterSeconds));
+    // closed now, the connection would break while the client still sends, and it would never read why
+    if (wire.status === 413 && Number(request.headers['content-length']) <= MAX_PASSED_OVER_BYTES) {
+      reply.removeHeader('connection');
+    }
     // the reply's own schema is for what succeeds
     reply.code(wire.status).type('application/json; charset=utf-8').serializer(JSON.stringify);
     return reply.send(errorBody(wire, request.id));
@@ -262,7 +268,10 @@ function errorHandler(errorBody: (error: HttpError, requestId: string) => unknow
 }
 
 function sourceOf({ headers, raw }: FastifyRequest) {
-  return { host: headers.host, origin: headers.origin, localAddress: raw.socket.localAddress };
+  // two hosts are none: whoever stands in between may have looked at the other one
+  const [host, ...others] = raw.headersDistinct['host'] ?? [];
+  const origin = headers.origin;
+  return { host: others.length === 0 ? host : undefined, origin, localAddress: raw.socket.localAddress };
 }
 
 function rulesOf({ host, allowedHosts, corsOrigins }: ServerSettings) {
