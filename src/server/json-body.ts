@@ -13,7 +13,8 @@ export function parseBody(bytes: Uint8Array): Record<string, unknown> {
   if (problem) throw bad(`the body is not usable: ${problem.what} at ${formatJsonPath(problem.path)}`, problem.path);
   const value = parse(text);
   if (!isJsonObject(value)) throw bad(`the body must be a JSON object, not ${jsonType(value)}`);
-  refuseBadStrings(value, []);
+  // without an escape no string is bad; most bodies are spared the walk
+  if (text.includes('\\u') || text.includes('__proto__')) refuseBadStrings(value, []);
   return value;
 }
 
@@ -38,11 +39,12 @@ function parse(text: string): unknown {
 function refuseBadStrings(value: unknown, path: (string | number)[]): void {
   if (typeof value === 'string') refuseBadString(value, path);
   if (typeof value !== 'object' || value === null) return;
-  const isArray = Array.isArray(value);
-  for (const key of Object.keys(value)) {
-    path.push(isArray ? Number(key) : key);
-    if (!isArray) refuseBadKey(key, path);
-    refuseBadStrings((value as Record<string, unknown>)[key], path);
+  // an array may have a million numbers: no key is made for each
+  const entries = Array.isArray(value) ? value.entries() : Object.entries(value);
+  for (const [key, item] of entries) {
+    path.push(key);
+    if (typeof key === 'string') refuseBadKey(key, path);
+    refuseBadStrings(item, path);
     path.pop();
   }
 }
