@@ -46,16 +46,19 @@ export function numbersBetween(low: Bound | null, high: Bound | null): Expr {
 function decimalsBetween(low: Bound, high: Bound | null): Expr {
   if (high && (high.value < low.value || (high.value === low.value && (high.exclusive || low.exclusive)))) return NEVER;
   const [lowWhole, lowDigits] = decimal(low.value);
-  const [highWhole, highDigits] = high ? decimal(high.value) : [10n ** BigInt(SIGNIFICANT_DIGITS), ''];
+  const most = 10n ** BigInt(Math.max(SIGNIFICANT_DIGITS, `${lowWhole}`.length + 1));
+  const [highWhole, highDigits] = high ? decimal(high.value) : [most, ''];
   const longest = Math.max(lowWhole.toString().length, high ? highWhole.toString().length : 1);
   const room = Math.max(0, SIGNIFICANT_DIGITS - longest);
   const fraction = new Fraction(low.exclusive, high?.exclusive ?? false);
-  const lower = (upper: string | null) => fraction.after(lowDigits, upper, Math.max(room, lowDigits.length));
+  // A long bound may be reached, but what is close to it without being it would be rounded to it.
+  const roomFor = (bound: Bound, digits: string) => (bound.exclusive ? room : Math.max(room, digits.length));
+  const lower = (upper: string | null) => fraction.after(lowDigits, upper, roomFor(low, lowDigits));
   if (lowWhole === highWhole) return seq(text(`${lowWhole}`), lower(highDigits));
   return alt(
     seq(text(`${lowWhole}`), lower(null)),
     seq(wholeBetween(lowWhole + 1n, highWhole - 1n), fraction.after(null, null, room)),
-    high ? seq(text(`${highWhole}`), fraction.after(null, highDigits, Math.max(room, highDigits.length))) : NEVER,
+    high ? seq(text(`${highWhole}`), fraction.after(null, highDigits, roomFor(high, highDigits))) : NEVER,
   );
 }
 

@@ -98,7 +98,7 @@ describe('GrammarService', () => {
   });
 
   it('fails only the constraint that hangs', async () => {
-    const grammars = service({ faults: { hang: 'hangs' }, limits: { maskMs: 300 } });
+    const grammars = service({ faults: { hang: 'hangs' }, limits: { maskMs: 600 } });
     const client = new Client(await grammars.compile(literal('neighbour'), 20));
     await follow(client, 4);
     const hanging = new Client(await grammars.compile(literal('hangs'), 20));
@@ -108,6 +108,19 @@ describe('GrammarService', () => {
     expect(await follow(client)).toBe('neighbour');
     const later = new Client(await grammars.compile(literal('later'), 20));
     expect(await follow(later)).toBe('later');
+  });
+
+  it('fails only the constraint whose language takes too long to follow', async () => {
+    const grammars = service({ limits: { maskMs: 600 } });
+    const client = new Client(await grammars.compile(literal('neighbour'), 20));
+    await follow(client, 4);
+    // How often each of them has been repeated can be told in a thousand ways.
+    const pattern = '(((a{1,100}){1,100}){1,100}){1,100}';
+    const slow = new Client(await grammars.compile({ kind: 'regex', pattern }, 200));
+    for (let i = 0; i < 200; i++) slow.accept(97);
+    expect(await slow.allowed()).toBeNull();
+    expect(slow.status).toBe(TIMED_OUT);
+    expect(await follow(client)).toBe('neighbour');
   });
 
   it('fails only the constraint that kills the worker', async () => {
@@ -124,8 +137,8 @@ describe('GrammarService', () => {
   });
 
   it('fails a compilation that takes too long, and no other', async () => {
-    const grammars = service({ ...nanoVocabulary(), limits: { compileMs: 100 } });
-    const options = Array.from({ length: 450 }, (_, i) => [`p${i}`, { type: 'string', enum: [`a${i}`, 'b'] }]);
+    const grammars = service({ ...nanoVocabulary(), limits: { compileMs: 500 } });
+    const options = Array.from({ length: 900 }, (_, i) => [`p${i}`, { type: 'string', enum: [`a${i}`, 'b'] }]);
     const slow = grammars.compile(
       { kind: 'json_schema', schema: { type: 'object', properties: Object.fromEntries(options) } },
       10,

@@ -3,7 +3,7 @@
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { buildTokenBytes, type TokenBytes } from '../tokenizer/token-bytes.ts';
 import { readTokenizerFile } from '../tokenizer/tokenizer-file.ts';
-import { GrammarLibrary, type Matcher, type Vocabulary } from './adapter.ts';
+import { type Compiled, GrammarLibrary, type Matcher, type Vocabulary } from './adapter.ts';
 import {
   COUNT,
   type Constraint,
@@ -121,15 +121,18 @@ export class Client {
 }
 
 let library: GrammarLibrary | undefined;
+/** The last one: tests ask many things of the same grammar. */
+let compiled: { text: string; grammar: Compiled } | undefined;
 
+/** At the start of a language of BYTES, on this thread. */
 export async function matcher(spec: GrammarSpec): Promise<Matcher> {
   library ??= await GrammarLibrary.load(BYTES, 512 * 2 ** 20);
-  const compiled = await library.compile(lowerSpec(spec));
-  try {
-    return await compiled.matcher();
-  } finally {
-    compiled.dispose();
+  const text = lowerSpec(spec);
+  if (compiled?.text !== text) {
+    compiled?.grammar.dispose();
+    compiled = { text, grammar: await library.compile(text) };
   }
+  return compiled.grammar.matcher();
 }
 
 /** Bytes that end something come more often, or random answers would be endless. */
