@@ -15,12 +15,23 @@ if (Number(process.versions.node.split('.')[0]) >= MIN_MAJOR) await start();
 else startOnNewerNode();
 
 async function start() {
+  endWithLauncher();
   enableCompileCache();
   // A checkout runs its sources; an installed package has only the compiled files.
   const source = new URL('../src/cli/main.ts', import.meta.url);
   const built = new URL('../dist/cli/main.js', import.meta.url);
   const { main } = await import((existsSync(source) ? source : built).href);
   await main(process.argv.slice(2));
+}
+
+/** A launcher that is killed by force cannot pass the signal on: its end closes the channel, and that is told here. */
+function endWithLauncher() {
+  const wasLaunched = process.env.COLI_LAUNCHED === '1' && process.channel;
+  delete process.env.COLI_LAUNCHED;
+  if (!wasLaunched) return;
+  process.once('disconnect', () => process.kill(process.pid, 'SIGTERM'));
+  // it alone is no reason to go on
+  process.channel.unref();
 }
 
 /**
@@ -65,7 +76,10 @@ function startOnNewerNode() {
     );
     process.exit(1);
   }
-  const child = spawn(node, [fileURLToPath(import.meta.url), ...process.argv.slice(2)], { stdio: 'inherit' });
+  const child = spawn(node, [fileURLToPath(import.meta.url), ...process.argv.slice(2)], {
+    stdio: ['inherit', 'inherit', 'inherit', 'ipc'],
+    env: { ...process.env, COLI_LAUNCHED: '1' },
+  });
   // On a terminal the child gets Ctrl-C itself as well; it takes two SIGINTs in a moment for one.
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT']) process.on(signal, () => child.kill(signal));
   child.on('error', error => {

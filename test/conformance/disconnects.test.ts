@@ -16,11 +16,11 @@ const directory = fileDirectory();
 const slowModel = path.join(directory, 'slow');
 const fastModel = path.join(directory, 'fast');
 
-/** Reads of weights take 50 ms more, and few experts fit: the prompt below takes more than ten seconds. */
+/** Reads of experts take 50 ms more, and few experts fit: the prompt below takes more than ten seconds. */
 const SLOW = {
   model: slowModel,
   args: ['--ctx', '2000', '--slots', '4', '--expert-slots', '2', '--prefetch', 'off'],
-  env: { COLI_FAULT_READ: '1:slow' },
+  env: { COLI_FAULT_READ: '130:slow' },
 };
 const PROMPT = Array.from({ length: 1950 }, (_, i) => 'abcdefghijklmnopqrstuvwxyz'[(i * i + 3 * i) % 26]).join('');
 const CONTEXT = 6000;
