@@ -21,6 +21,7 @@ export class GrammarThread {
   readonly #worker: Worker;
   readonly #watchdog: Watchdog;
   readonly #doorbell: Int32Array;
+  #hasServed = false;
 
   constructor(
     { tokenBytes, vocabSize, stopIds, faults }: Vocabulary & { readonly faults?: Faults },
@@ -53,10 +54,18 @@ export class GrammarThread {
       this.#watchdog.stop();
       events.died(this.#watchdog.work);
     };
-    this.#worker.on('message', events.reply);
+    this.#worker.on('message', (reply: GrammarReply) => {
+      this.#hasServed = true;
+      events.reply(reply);
+    });
     this.#worker.once('error', died);
     this.#worker.once('messageerror', died);
     this.#worker.once('exit', died);
+  }
+
+  /** It has compiled something. */
+  get hasServed(): boolean {
+    return this.#hasServed;
   }
 
   send(command: GrammarCommand): void {

@@ -24,16 +24,19 @@ const live = new Map<number, LiveConstraint>();
 
 // Messages are fetched between masks, not handled as they come; the port only keeps the thread alive.
 port.ref();
-const cache = new CompiledCache(await GrammarLibrary.load(vocabulary, heapBytes));
+const cache = new CompiledCache(await GrammarLibrary.load(vocabulary, heapBytes), heapBytes);
 
 for (;;) {
   const rung = Atomics.load(doorbell, 0);
-  for (let next = receiveMessageOnPort(port); next; next = receiveMessageOnPort(port)) await run(next.message);
+  // One at a time: whoever waits for a mask does not wait for all grammars that are to be compiled.
+  const next = receiveMessageOnPort(port);
+  if (next) await run(next.message);
   for (const [id, constraint] of live) {
     if (!constraint.isBehind) continue;
     begin(MASKING, id);
     await constraint.catchUp();
   }
+  if (next) continue;
   begin(IDLE, 0);
   const rest = Atomics.waitAsync(doorbell, 0, rung);
   if (rest.async) await rest.value;

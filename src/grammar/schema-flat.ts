@@ -61,7 +61,7 @@ export function leafBranch(flat: Flat, keyword: string): Flat {
 /** Equal for equal sets. */
 export function key(flat: readonly Flat[]): string {
   return flat
-    .map(({ path, without }) => `${path} ${without.join()}`)
+    .map(({ path, without }) => JSON.stringify([path, ...without]))
     .sort()
-    .join('\n');
+    .join();
 }

@@ -58,7 +58,8 @@ function placeOf({ schema, path }: Flat, property: string): Place[] {
 /** A member whose key is not listed; NEVER where there must be none. */
 function otherMembers(flat: readonly Flat[], names: readonly string[], builder: SchemaBuilder, name: string): Expr {
   const open = flat.filter(({ schema }) => schema.additionalProperties !== undefined);
-  if (names.length > 0 && open.length === 0) return NEVER;
+  const lists = names.length > 0 || flat.some(({ schema }) => schema.properties !== undefined);
+  if (lists && open.length === 0) return NEVER;
   const value = builder.language(
     open.map(({ schema, path }) => ({
       path: pointer(path, 'additionalProperties'),

@@ -37,6 +37,7 @@ describe('objects', () => {
     expect(await accepts(schemaSpec(schema), '{"\\u0061b":1}')).toBe(false);
     await expectLanguage({ type: 'object' }, [{}, { anything: [1, { x: null }] }], [[], 1]);
     await expectLanguage({ type: 'object', additionalProperties: false }, [{}], [{ a: 1 }]);
+    await expectLanguage({ type: 'object', properties: {} }, [{}], [{ a: 1 }]);
   });
 
   it('take required properties that are not listed', async () => {

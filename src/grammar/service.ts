@@ -30,6 +30,8 @@ interface Entry {
   readonly channel: ConstraintChannel;
   /** While it is compiled for the first time. */
   opening: { resolve(constraint: Constraint): void; reject(error: Error): void } | null;
+  /** A worker that had done other things before has died of it; the next one decides. */
+  retried: boolean;
 }
 
 /**
@@ -63,7 +65,7 @@ export class GrammarService {
     const words = new Int32Array(new SharedArrayBuffer(channelWords(maxTokens, vocabSize) * 4));
     words[READY] = -1;
     const channel = { words, doorbell: this.#doorbell, maxTokens, vocabSize };
-    const entry: Entry = { id: ++this.#lastId, spec, channel, opening: { resolve, reject } };
+    const entry: Entry = { id: ++this.#lastId, spec, channel, opening: { resolve, reject }, retried: false };
     const cancel = () => {
       this.#release(entry);
       reject(cancelledError());
@@ -125,7 +127,11 @@ export class GrammarService {
   #replace(work: Work, status: number): void {
     const guilty = this.#entries.get(work.id);
     const isWork = work.phase === COMPILING || work.phase === MASKING;
-    if (guilty) this.#fail(guilty, status, status === TIMED_OUT ? tooSlowError() : failedError());
+    // A used worker may have run out of memory because of what it kept for others.
+    const again =
+      guilty && status === CRASHED && work.phase === COMPILING && !guilty.retried && this.#thread!.hasServed;
+    if (again) guilty.retried = true;
+    else if (guilty) this.#fail(guilty, status, status === TIMED_OUT ? tooSlowError() : failedError());
     else if (!isWork) for (const entry of [...this.#entries.values()]) this.#fail(entry, status, diedError());
     this.#end();
     void this.#ending!.then(() => this.#start());
