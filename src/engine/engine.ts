@@ -22,7 +22,7 @@ import type {
 } from './api.ts';
 import type { EngineCommand, EngineWorkerData, Opened } from './engine-worker.ts';
 import type { TokenizerFacts } from './generation.ts';
-import { Preparer } from './preparer.ts';
+import { Prepared, Preparer } from './preparer.ts';
 import { createStatus, readStatus } from './status.ts';
 
 /** Heap of the engine worker: tensor tables and one request; all weights live outside it. */
@@ -146,7 +146,7 @@ class EngineClient implements Engine {
     return readStatus(this.#status);
   }
 
-  async prepare(request: GenerateRequest, signal?: AbortSignal): Promise<PreparedRequest> {
+  async prepare(request: GenerateRequest, signal?: AbortSignal): Promise<Prepared> {
     if (this.#closed) throw closedError();
     try {
       return await this.#preparer.prepare(request, signal);
@@ -156,14 +156,15 @@ class EngineClient implements Engine {
   }
 
   async *generate(request: GenerateRequest | PreparedRequest, signal?: AbortSignal): AsyncIterable<GenerateEvent> {
-    const prepared = 'promptIds' in request ? request : await this.#prepareUnlessAborted(request, signal);
+    const isPrepared = request instanceof Prepared;
+    const prepared = isPrepared ? request : await this.#prepareUnlessAborted(request as GenerateRequest, signal);
+    const order = prepared.spend();
     const queue = new EventQueue();
     const cancel = new Int32Array(new SharedArrayBuffer(4));
     const abort = () => Atomics.store(cancel, 0, 1);
     if (signal?.aborted || this.#closed) abort();
     signal?.addEventListener('abort', abort);
     this.#cancels.add(cancel);
-    const order = this.#preparer.orderOf(prepared);
     this.#call({ method: 'generate', order, cancel }, event => queue.push(event))
       .then(
         () => queue.end(),
@@ -171,7 +172,7 @@ class EngineClient implements Engine {
       )
       .finally(() => {
         this.#cancels.delete(cancel);
-        prepared.discard();
+        prepared.release();
       });
     try {
       yield* queue.events();
@@ -183,7 +184,7 @@ class EngineClient implements Engine {
   }
 
   /** A request that is cancelled while its prompt is read has no ids; any will do, because nothing of it is computed. */
-  async #prepareUnlessAborted(request: GenerateRequest, signal?: AbortSignal): Promise<PreparedRequest> {
+  async #prepareUnlessAborted(request: GenerateRequest, signal?: AbortSignal): Promise<Prepared> {
     try {
       return await this.prepare(request, signal);
     } catch (error) {

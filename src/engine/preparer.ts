@@ -18,24 +18,44 @@ import { checkBiasIds } from './sampler.ts';
 import { resolveSampling } from './sampling-options.ts';
 import { checkStopStrings } from './stops.ts';
 
-class Prepared implements PreparedRequest {
-  readonly order: Order;
+export class Prepared implements PreparedRequest {
+  readonly #order: Order;
   readonly #constraint: Constraint | null;
+  /** Given to the engine, or discarded. */
+  #isSpent = false;
 
   constructor(order: Order, constraint: Constraint | null) {
-    this.order = order;
+    this.#order = order;
     this.#constraint = constraint;
   }
 
   get promptIds(): readonly number[] {
-    return this.order.promptIds;
+    return this.#order.promptIds;
   }
 
   get sampling(): EffectiveSampling {
-    return this.order.sampling;
+    return this.#order.sampling;
+  }
+
+  /** For the engine; once. A second answer would wait for masks that nobody computes. */
+  spend(): Order {
+    if (this.#isSpent) {
+      throw new RequestError('REQUEST_SPENT', 'a prepared request can be run once, and not after it was discarded', {
+        hint: 'prepare it again',
+      });
+    }
+    this.#isSpent = true;
+    return this.#order;
   }
 
   discard(): void {
+    if (this.#isSpent) return;
+    this.#isSpent = true;
+    this.release();
+  }
+
+  /** The engine is done with it. */
+  release(): void {
     this.#constraint?.release();
   }
 }
@@ -91,10 +111,6 @@ export class Preparer {
   nothing(request: GenerateRequest): Prepared {
     const sampling = resolveSampling(request, this.#generationConfig, 1);
     return new Prepared({ promptIds: [], sampling, request: {} }, null);
-  }
-
-  orderOf(prepared: PreparedRequest): Order {
-    return (prepared as Prepared).order;
   }
 
   /** A prompt as ids and text; the text of ids is empty. */

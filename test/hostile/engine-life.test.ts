@@ -3,7 +3,7 @@
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { afterEach, beforeAll, expect, test } from 'vitest';
-import type { Engine, GenerateEvent, GenerateRequest } from '../../src/engine/api.ts';
+import type { Engine, GenerateEvent, GenerateRequest, PreparedRequest } from '../../src/engine/api.ts';
 import { openEngine } from '../../src/engine/engine.ts';
 import type { FaultPlan } from '../../src/storage/faults.ts';
 import { writeTiny } from '../fixtures/tiny.ts';
@@ -61,12 +61,10 @@ test('a text that no context holds is refused before it is tokenised, unless it 
   await open();
   const text = 'x'.repeat(200_000);
   const messages = [{ role: 'user', content: text }];
-  for (const prompt of [{ text }, { messages }]) {
-    expect(await rejection(engine.encode(prompt))).toMatchObject({
-      code: 'CONTEXT_EXCEEDED',
-      details: { characters: text.length, context: 2048 },
-    });
-  }
+  const refused = { code: 'CONTEXT_EXCEEDED', details: { characters: text.length, context: 2048 } };
+  expect(await rejection(engine.encode({ text }))).toMatchObject(refused);
+  const withRole = { ...refused.details, characters: text.length + 'user'.length };
+  expect(await rejection(engine.encode({ messages }))).toMatchObject({ ...refused, details: withRole });
   expect((await engine.encode({ text }, { anyLength: true })).length).toBeGreaterThan(2048);
 });
 
@@ -115,6 +113,25 @@ test('generations take turns, and a scoring waits for its own', async () => {
   const between = (name: string) =>
     order.indexOf(`${name} start`) < scoredAt && scoredAt < order.indexOf(`${name} end`);
   expect(between('a') || between('b')).toBe(false);
+});
+
+test('a prepared request is run once: what would wait for a form for ever is refused, and the first goes on', async () => {
+  engine = await openEngine({ model, ram: TEST_RAM_BYTES, threads: 1, context: 128, slots: 2, constraints: true });
+  const constraint = { grammar: { kind: 'literal', text: 'a form' } } as const;
+  const run = async (prepared: PreparedRequest) => {
+    let text = '';
+    for await (const event of engine.generate(prepared)) if (event.type === 'end') text = event.text;
+    return text;
+  };
+  const prepared = await engine.prepare({ ...SHORT, maxTokens: 20, ignoreEos: false, constraint });
+  const [first, second] = await Promise.allSettled([run(prepared), run(prepared)]);
+  expect(first).toMatchObject({ value: 'a form' });
+  expect(second).toMatchObject({ reason: { code: 'REQUEST_SPENT' } });
+  expect(await rejection(run(prepared))).toMatchObject({ code: 'REQUEST_SPENT' });
+  const discarded = await engine.prepare({ ...SHORT, constraint });
+  discarded.discard();
+  discarded.discard();
+  expect(await rejection(run(discarded))).toMatchObject({ code: 'REQUEST_SPENT' });
 });
 
 test('closing ends a generation and those that wait; afterwards requests are refused', async () => {
