@@ -117,11 +117,6 @@ export async function startServe(options: ServeOptions = {}): Promise<Served> {
   };
 }
 
-/** A server for all tests of a file: to be called in `beforeAll`. */
-export async function serveFile(options: ServeOptions = {}): Promise<Served> {
-  return startServe(options);
-}
-
 function send(url: string, body: unknown, init: RequestInit = {}): Promise<Response> {
   const headers = { 'content-type': 'application/json', ...(init.headers as Record<string, string>) };
   const text = typeof body === 'string' || body instanceof Uint8Array ? body : JSON.stringify(body);
