@@ -105,7 +105,8 @@ export class Scheduler {
       let rows = Math.min(left, generation.promptLeft);
       // the first token is chosen right after the last of the prompt
       if (rows === generation.promptLeft && !this.#canGoOn(generation)) rows--;
-      if (rows === 0) continue;
+      // a constraint that has failed has ended its request
+      if (rows === 0 || !this.#running.includes(generation)) continue;
       parts.push({ generation, rows, isPrompt: true });
       left -= rows;
     }

@@ -1,0 +1,49 @@
+import { expect, it } from 'vitest';
+import { packDirectory, withRuntime } from '../../test/support/packs.ts';
+import { channelWords, STATUS, TIMED_OUT } from '../grammar/api.ts';
+import { Tokenizer } from '../tokenizer/tokenizer.ts';
+import { Generation } from './generation.ts';
+import { resolveSampling } from './sampling-options.ts';
+import { Scheduler } from './scheduler.ts';
+import { Session } from './session.ts';
+import { SessionPool } from './session-pool.ts';
+import { createStatus, StatusWriter } from './status.ts';
+
+const model = packDirectory('olmoe');
+const { tokenBytes, vocabSize } = Tokenizer.load(model);
+
+it('feeds nothing of a request whose constraint failed before its prompt was read, and gives its session back once', () =>
+  withRuntime({ model, slots: 2, chunk: 16 }, runtime => {
+    const sessions = [new Session(runtime, 0), new Session(runtime, 1)];
+    const pool = new SessionPool(sessions, runtime.batch.cache, null);
+    const scheduler = new Scheduler(runtime, pool, new StatusWriter(createStatus()));
+    const told: unknown[] = [];
+    const sink = {
+      event: ({ type }: { type: string }) => told.push(type),
+      done: () => told.push('done'),
+      fail: (error: unknown) => told.push((error as { code: string }).code),
+      cancelled: () => false,
+    };
+    const maxTokens = 4;
+    const words = new Int32Array(new SharedArrayBuffer(channelWords(maxTokens, vocabSize) * 4));
+    words[STATUS] = TIMED_OUT;
+    const channel = { words, doorbell: new Int32Array(new SharedArrayBuffer(4)), maxTokens, vocabSize };
+    const order = {
+      promptIds: [5, 6, 7, 8, 9],
+      sampling: resolveSampling({ maxTokens }, null, 100),
+      request: {},
+      constraint: { channel, afterId: null },
+    };
+    const facts = { tokenBytes, vocabSize, endOfTurnIds: [] };
+    // a step that fails, too, must not end the request again
+    const { forward } = runtime.model;
+    runtime.model.forward = () => {
+      throw new Error('nothing is to be computed');
+    };
+    scheduler.add(new Generation(runtime, facts, order, sink));
+    scheduler.step();
+    runtime.model.forward = forward;
+    expect(told).toEqual(['start', 'CONSTRAINT_TOO_SLOW']);
+    expect(new Set([pool.take([1]), pool.take([1])])).toEqual(new Set(sessions));
+    expect(pool.take([1])).toBeNull();
+  }));
