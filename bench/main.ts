@@ -25,6 +25,10 @@ const BENCHMARKS: Readonly<Record<string, { about: string; load: () => Promise<B
   },
   overhead: { about: 'memory that this Node needs besides the arenas', load: () => import('./overhead.ts') },
   peer: { about: 'this engine beside llama.cpp on the same weights', load: () => import('./peer/main.ts') },
+  serve: {
+    about: 'the server under load, or (--streams) its speed with streams side by side',
+    load: () => import('./serve.ts'),
+  },
   synth: { about: 'writes a model of random weights and a given size', load: () => import('./synth.ts') },
 };
 
