@@ -110,7 +110,7 @@ describe('openai', () => {
     }
   });
 
-  test('structured output is parsed by the helper', async () => {
+  test('structured output is parsed by the client', async () => {
     const Answer = z.object({ ok: z.boolean(), size: z.enum(['small', 'large']) });
     const completion = await openai(nano).chat.completions.parse({
       model: 'nano',

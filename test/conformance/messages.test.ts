@@ -35,12 +35,12 @@ const rendered = async (messages: object[]) =>
 
 describe('roles', () => {
   test('a developer is a system message', async () => {
-    const developer = [{ role: 'developer', content: 'Be brief.' }, user];
+    const developer = [{ role: 'developer', content: 'Be short.' }, user];
     const { status, body } = await chat(developer);
     expect([status, body.choices[0].message.content]).toEqual([200, 'Hello!']);
-    expect(await rendered(developer)).toBe(await rendered([{ role: 'system', content: 'Be brief.' }, user]));
+    expect(await rendered(developer)).toBe(await rendered([{ role: 'system', content: 'Be short.' }, user]));
     const input = [
-      { role: 'developer', content: 'Be brief.' },
+      { role: 'developer', content: 'Be short.' },
       { role: 'user', content: 'say hi.' },
     ];
     expect((await servers['plain'].post('/v1/responses', { input })).status).toBe(200);
@@ -80,7 +80,7 @@ describe('roles', () => {
 describe('parts are the same as text', () => {
   const parts = (...texts: string[]) => texts.map(text => ({ type: 'text', text }));
   const history = (form: (text: string) => unknown) => [
-    { role: 'system', content: form('Be brief.') },
+    { role: 'system', content: form('Be short.') },
     { role: 'user', content: form('hello') },
     {
       role: 'assistant',
@@ -107,7 +107,7 @@ describe('parts are the same as text', () => {
   test('on the other APIs', async () => {
     const message = {
       max_tokens: 20,
-      system: parts('Be brief.'),
+      system: parts('Be short.'),
       messages: [{ role: 'user', content: parts('say hi.') }],
     };
     expect((await servers['plain'].post('/v1/messages', message)).body.content[0].text).toBe('Hello!');

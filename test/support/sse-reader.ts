@@ -18,7 +18,7 @@ export function readEvents(text: string): SseEvent[] {
     const lines = block.split('\n').filter(line => !line.startsWith(':'));
     if (lines.length === 0) return [];
     const fields = lines.map(line => /^(event|data): (.*)$/s.exec(line));
-    const bad = fields.findIndex(field => field === null);
+    const bad = fields.indexOf(null);
     if (bad >= 0) throw new Error(`no field of an event: ${JSON.stringify(lines[bad])}`);
     const valuesOf = (name: string) => fields.filter(field => field![1] === name).map(field => field![2]);
     const data = valuesOf('data').join('\n');
