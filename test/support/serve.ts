@@ -50,8 +50,12 @@ export interface Served {
 
 const FORCE_MS = 8000;
 const LISTENING = /^Listening on http:\/\/\S+?:(\d+)[ ,]/m;
-const children = new Set<ChildProcess>();
-process.on('exit', () => children.forEach(child => void child.kill('SIGKILL')));
+const running = new Map<ChildProcess, Promise<Exit>>();
+
+afterAll(async () => {
+  for (const child of running.keys()) child.kill('SIGKILL');
+  await Promise.all(running.values());
+});
 
 /** A directory that is removed at the end of the test file. */
 export function fileDirectory(): string {
@@ -71,16 +75,16 @@ export async function startServe(options: ServeOptions = {}): Promise<Served> {
     env,
     stdio: ['ignore', 'ignore', 'pipe'],
   });
-  children.add(child);
   let stderr = '';
   child.stderr.setEncoding('utf8');
   const exited = new Promise<Exit>(resolve => {
     child.once('exit', (code, signal) => {
-      children.delete(child);
+      running.delete(child);
       rmSync(runtime, { recursive: true, force: true });
       resolve({ code, signal });
     });
   });
+  running.set(child, exited);
   const awaited = options.early ? LISTENING : /^Ready: /m;
   await new Promise<void>((resolve, reject) => {
     child.once('error', reject);
