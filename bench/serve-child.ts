@@ -1,7 +1,9 @@
 /** `coli serve` as a process of its own, and what the kernel says about it. */
 
 import { type ChildProcess, spawn } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const PROGRAM = fileURLToPath(new URL('../bin/coli.js', import.meta.url));
@@ -23,13 +25,18 @@ export interface ServeProcess {
 export async function startServe(flags: readonly string[], nodeFlags: readonly string[] = []): Promise<ServeProcess> {
   const args = [...nodeFlags, PROGRAM, 'serve', '--port', '0', '--log-level', 'warn', ...flags];
   const { COLI_MODEL: _, ...env } = process.env;
+  // a `coli stop` of somebody else shall not find it
+  const runtime = mkdtempSync(join(tmpdir(), 'coli-serve-'));
   const child = spawn(process.execPath, args, {
     stdio: ['ignore', 'ignore', 'pipe'],
-    env: { ...env, NO_COLOR: '1' },
+    env: { ...env, NO_COLOR: '1', XDG_RUNTIME_DIR: runtime },
   });
-  const ended = new Promise<number | string>(resolve =>
-    child.once('close', (code, signal) => resolve(signal ?? code!)),
-  );
+  const ended = new Promise<number | string>(resolve => {
+    child.once('close', (code, signal) => {
+      rmSync(runtime, { recursive: true, force: true });
+      resolve(signal ?? code!);
+    });
+  });
   const { port, complaints } = await listening(child);
   return {
     pid: child.pid!,
@@ -52,9 +59,10 @@ function listening(child: ChildProcess): Promise<{ port: number; complaints: str
       child.kill('SIGKILL');
       fail('too slow');
     }, START_LIMIT_MS);
-    child.once('close', code => {
+    child.once('close', (code, signal) => {
       clearTimeout(timer);
-      fail(`exit ${code}`);
+      complaints.push(`it ended with ${signal ?? code}`);
+      fail('it ended');
     });
     child.stderr!.on('data', data => {
       const lines = (rest + data).split('\n');

@@ -1,7 +1,7 @@
 /** Many clients at once on one server, and what came of their requests. */
 
 import { type Ask, type Outcome, ServeClient } from './serve-client.ts';
-import { everydayAsk, HOSTILE_ASKS, HUGE_ASKS, type MixOptions, seededRandom } from './serve-mix.ts';
+import { everydayAsk, HEAVY_ASKS, HOSTILE_ASKS, HUGE_ASKS, type MixOptions, seededRandom } from './serve-mix.ts';
 import { readSlowly } from './serve-slow.ts';
 
 export interface LoadOptions extends MixOptions {
@@ -10,6 +10,7 @@ export interface LoadOptions extends MixOptions {
   goesOn(asked: number): boolean;
   /** Pause of the clients with huge prompts and hostile forms between two requests. */
   readonly pauseMs: number;
+  readonly huge: boolean;
   readonly hostile: boolean;
   readonly slowReaders: number;
 }
@@ -48,8 +49,9 @@ export async function runLoad(port: number, options: LoadOptions): Promise<LoadR
     let next = 0;
     return () => asks[next++ % asks.length];
   };
-  const others = [client('huge', inTurn(HUGE_ASKS), options.pauseMs)];
-  if (options.hostile) others.push(client('hostile', inTurn(HOSTILE_ASKS), options.pauseMs));
+  const others: Promise<void>[] = [];
+  if (options.huge) others.push(client('huge', inTurn(HUGE_ASKS), options.pauseMs));
+  if (options.hostile) others.push(client('hostile', inTurn([...HEAVY_ASKS, ...HOSTILE_ASKS]), options.pauseMs));
   const slow = Array.from({ length: options.slowReaders }, (_, i) => readSlowly(port, `slow ${i}`));
   await Promise.all([...everyday, ...others]);
   const seconds = (performance.now() - begun) / 1000;

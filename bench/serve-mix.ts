@@ -109,13 +109,11 @@ export const HOSTILE_ASKS: readonly Ask[] = [
   schema({ type: 'array', items: { $ref: '#' } }),
   schema({ $ref: '#/$defs/a', $defs: { a: { $ref: '#/$defs/b' }, b: { $ref: '#/$defs/a' } } }),
   schema(nested(200)),
-  schema({ type: 'object', properties: Object.fromEntries(Array.from({ length: 2000 }, (_, i) => [`p${i}`, {}])) }),
   schema({ enum: Array.from({ length: 20_000 }, (_, i) => `value ${i}`) }),
   schema({ type: 'string', pattern: '^(a|a)*(a|a)*(a|a)*(a|a)*b$' }),
   schema({ type: 'string', pattern: '^((a{1,500}){1,500}){1,500}$' }),
   schema({ type: 'string', minLength: 1_000_000 }),
   schema({ type: 'array', minItems: 100_000, items: { enum: [1, 2, 3] } }),
-  schema({ allOf: Array.from({ length: 500 }, (_, i) => ({ anyOf: [{ minimum: i }, { maximum: -i }] })) }),
   schema({ not: { type: 'string' } }),
   field({ grammar: 'root ::= root' }),
   field({ grammar: 'root ::= "a"{1,1000000}' }),
@@ -124,6 +122,12 @@ export const HOSTILE_ASKS: readonly Ask[] = [
   field({ regex: '(a*)*(a*)*(a*)*(a*)*$' }),
   field({ regex: '(x{1,1000}){1,1000}' }),
   field({ regex: '[^\\x00-\\x{10FFFF}]' }),
+];
+
+/** The same, and each keeps the compiler busy for seconds. */
+export const HEAVY_ASKS: readonly Ask[] = [
+  schema({ type: 'object', properties: Object.fromEntries(Array.from({ length: 2000 }, (_, i) => [`p${i}`, {}])) }),
+  schema({ allOf: Array.from({ length: 500 }, (_, i) => ({ anyOf: [{ minimum: i }, { maximum: -i }] })) }),
 ];
 
 function schema(value: object): Ask {

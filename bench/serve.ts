@@ -184,7 +184,7 @@ async function measure(server: ServeProcess, settings: Settings) {
 function loadFor(port: number, seconds: number, { clients, hostile, slow }: Settings): Promise<LoadResult> {
   const end = performance.now() + seconds * 1000;
   const goesOn = () => performance.now() < end;
-  return runLoad(port, { clients, goesOn, pauseMs: PAUSE_MS, hostile, slowReaders: slow });
+  return runLoad(port, { clients, goesOn, pauseMs: PAUSE_MS, huge: true, hostile, slowReaders: slow });
 }
 
 const isFault = (line: string) => !line.startsWith('{') || JSON.parse(line).level >= 50;
