@@ -27,9 +27,12 @@ interface Row {
   /** The field that only this can be about. */
   readonly param?: string;
   readonly retryAfterSeconds?: number;
+  /** Where the error's own speaks of the command line. */
+  readonly hint?: string;
 }
 
 const INVALID = 'invalid_request_error';
+const RAW_ROUTE = 'send the prompt as text to /v1/completions';
 
 /** Codes whose status is not that of their class. */
 const BY_CODE: Readonly<Record<string, Row>> = {
@@ -39,6 +42,10 @@ const BY_CODE: Readonly<Record<string, Row>> = {
   TEXT_TIME_LIMIT: { status: 400, type: INVALID },
   TEXT_NOT_ENCODABLE: { status: 400, type: INVALID },
   TOKENIZER_GROWTH: { status: 400, type: INVALID },
+  NO_CHAT_TEMPLATE: { status: 400, type: INVALID, hint: RAW_ROUTE },
+  // trying again would not help, which a status above 499 would say
+  CHAT_TEMPLATE_INVALID: { status: 400, type: INVALID, hint: RAW_ROUTE },
+  CHAT_TEMPLATE_MISSING: { status: 400, type: INVALID, hint: RAW_ROUTE },
   CHAT_TEMPLATE_FAILED: { status: 400, type: INVALID },
   CHAT_TEMPLATE_LIMIT: { status: 400, type: INVALID },
   INVALID_API_KEY: { status: 401, type: 'authentication_error' },
@@ -74,12 +81,13 @@ export function toHttpError(error: unknown): HttpError {
 function fromColi(error: ColiError): HttpError {
   const row = BY_CODE[error.code] ?? (error instanceof RequestError ? { status: 400, type: INVALID } : SERVER_FAULT);
   const { parameter } = error.details;
+  const hint = row.hint ?? error.hint;
   return {
     status: row.status,
     type: row.type,
     code: row.code ?? error.code.toLowerCase(),
     param: typeof parameter === 'string' ? parameter : (row.param ?? null),
-    message: error.hint ? `${error.message}; ${error.hint}` : error.message,
+    message: hint ? `${error.message}; ${hint}` : error.message,
     retryAfterSeconds: row.retryAfterSeconds ?? null,
     ours: row.status === 500,
   };

@@ -15,11 +15,14 @@ export interface TurnRunnerParts {
   readonly now?: () => number;
 }
 
+/** Enough to tell models and settings apart. */
+const FINGERPRINT_DIGITS = 16;
+
 /** A turn whose signal is aborted ends without an event. */
 export function createTurnRunner({ engine, admission, now = () => performance.now() }: TurnRunnerParts): TurnRunner {
   const format = chooseFormat(engine.text);
   return {
-    fingerprint: `fp_${engine.info.fingerprint}`,
+    fingerprint: `fp_${engine.info.fingerprint.slice(0, FINGERPRINT_DIGITS)}`,
     async *run(request, signal) {
       const plan = planTurn(request, format);
       const place = admission.enter(request.client, signal);
