@@ -13,7 +13,8 @@ export const EXIT_USAGE = 2;
 const QUIET = ['--quiet', 'no notes on standard error'] as const;
 const JSON_FLAG = ['--json', 'print one JSON object'] as const;
 
-const MORE = 'The commands by example, and what error codes mean: docs/quickstart.md';
+const MORE =
+  'The commands by example, and what error codes mean: docs/quickstart.md\nThe server: docs/server.md; its API: docs/api.md';
 const examples = (...lines: string[]) => `\nExamples:\n${lines.map(line => `  ${line}\n`).join('')}\n${MORE}`;
 
 /** Runs one command line; returns the exit code. Throws UsageError for a wrong one. */

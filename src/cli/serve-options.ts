@@ -108,7 +108,11 @@ export const SERVE_FLAGS: readonly FlagRow[] = [
     help: 'directory that keeps conversations across restarts',
     parse: notEmpty('--kv-dir'),
   },
-  { flags: '--kv-dir-size <size>', help: 'most that it may hold, like 20G', parse: size('--kv-dir-size') },
+  {
+    flags: '--kv-dir-size <size>',
+    help: 'most that it may hold, like 20G (default: 16G)',
+    parse: size('--kv-dir-size'),
+  },
   {
     flags: '--grace <seconds>',
     help: `how long running requests have when the server stops (default: ${DEFAULT_SETTINGS.graceMs / 1000})`,
