@@ -57,10 +57,12 @@ export async function openModel(flags: EngineFlags, quiet: boolean, extras: Open
   const options = { ...engineOptions(flags, modelDirectory(flags, quiet)), reserveBytes, constraints };
   const { openEngine } = await import('../engine/engine.ts');
   const progress = new Progress();
-  const engine = await openEngine(options, step => {
+  const tell = (step: OpenProgress) => {
     onProgress?.(step);
     if (!quiet) progress.update(`${step.phase}:`, step.doneBytes, step.totalBytes, byteAmount);
-  }).finally(() => progress.clear());
+  };
+  const hooks = { onNote: (line: string) => note(line, quiet) };
+  const engine = await openEngine(options, tell, hooks).finally(() => progress.clear());
   for (const line of [...flagNotes(flags), ...engine.info.notes]) note(line, quiet);
   return engine;
 }

@@ -67,8 +67,18 @@ function openKvFiles(): KvFiles | null {
   const { kvDir: directory, kvDirBytes: maxBytes = DEFAULT_KV_DIR_BYTES } = data.options;
   if (directory === undefined) return null;
   const { blockBytes } = runtime.batch.cache;
-  const note = (line: string) => port.postMessage({ id: 0, note: line });
-  return new KvFiles({ directory, identity: Buffer.from(runtime.info.fingerprint, 'hex'), blockBytes, maxBytes, note });
+  let opening = true;
+  // what is known before the engine is there belongs to its description
+  const note = (line: string) => (opening ? runtime.info.notes.push(line) : port.postMessage({ id: 0, note: line }));
+  const files = new KvFiles({
+    directory,
+    identity: Buffer.from(runtime.info.fingerprint, 'hex'),
+    blockBytes,
+    maxBytes,
+    note,
+  });
+  opening = false;
+  return files;
 }
 
 /** Steps until nothing is left to do; messages are taken in between. */

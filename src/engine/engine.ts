@@ -31,6 +31,9 @@ const ENGINE_LIMITS = { maxOldGenerationSizeMb: 1024, maxYoungGenerationSizeMb: 
 /** How long close() lets a generation notice that it should stop before it ends the thread. */
 const CLOSE_GRACE_MS = 5000;
 
+/** A disk that damages everything must not fill the memory with lines about it. */
+const MAX_NOTES = 100;
+
 export interface EngineHooks {
   /** Lines worth telling that come up later, about saved keys and values. */
   readonly onNote?: (line: string) => void;
@@ -248,11 +251,16 @@ class EngineClient implements Engine {
     });
   }
 
+  #takeNote(line: string): void {
+    if (this.info.notes.length < MAX_NOTES) this.info.notes.push(line);
+    this.#onNote(line);
+  }
+
   #receive({ id, controlStrings, progress, note, event, done, value, error }: Reply): void {
     const pending = this.#pending.get(id);
     if (controlStrings) this.#onControlStrings(controlStrings);
     if (progress) this.#onProgress(progress);
-    if (note) this.#onNote(note);
+    if (note) this.#takeNote(note);
     if (event) pending?.onEvent?.(event);
     if (!done && !error) return;
     this.#pending.delete(id);

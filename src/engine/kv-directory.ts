@@ -5,7 +5,7 @@
  */
 
 import fs from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { takeLock } from '../common/process-lock.ts';
 import { formatBytes } from '../common/units.ts';
 import { BLOCK_NAME, PARTIAL } from './kv-block-file.ts';
@@ -139,7 +139,7 @@ export class KvDirectory {
   /** Makes the directory, or takes one that only we can have filled. */
   #open(): boolean {
     try {
-      fs.mkdirSync(this.#path, { recursive: true, mode: 0o700 });
+      makeDirectory(this.#path);
       const stat = fs.lstatSync(this.#path);
       const uid = process.geteuid?.();
       if (!stat.isDirectory()) return this.#unusable('it is no directory');
@@ -246,4 +246,11 @@ function wholeMs(stat: fs.Stats): number {
 
 export function codeOf(error: unknown): string {
   return (error as NodeJS.ErrnoException).code ?? String(error);
+}
+
+/** With all its parents. Node's own way never returns where a file system accepts no directories, as in /proc. */
+function makeDirectory(path: string): void {
+  const missing: string[] = [];
+  for (let at = path; !fs.existsSync(at); at = dirname(at)) missing.unshift(at);
+  for (const each of missing) fs.mkdirSync(each, { mode: 0o700 });
 }

@@ -37,6 +37,24 @@ describe('when the disk refuses', () => {
     expect(fs.readdirSync(scene.path).filter(name => name.includes('partial'))).toEqual([]);
   });
 
+  test.each([
+    ['a file', (path: string) => fs.writeFileSync(path, '')],
+    ['a link to nowhere', (path: string) => fs.symlinkSync(join(path, 'nowhere'), path)],
+  ])('%s in the place of the directory: one line, nothing is saved', (_, put) => {
+    const path = join(temporaryDirectory(), 'kv');
+    put(path);
+    const scene = new Scene(join(path, 'deeper'));
+    const files = scene.open();
+    expect([files.saves, saveAll(files, idsOf(1)), files.find(idsOf(1))]).toEqual([false, 0, 0]);
+    expect(scene.notes).toEqual([expect.stringContaining('cannot be used for keys and values')]);
+  });
+
+  test.runIf(fs.existsSync('/proc/self'))('a place that takes no directories ends at once', () => {
+    const scene = new Scene('/proc/colibri/kv');
+    expect(scene.open().saves).toBe(false);
+    expect(scene.notes).toEqual([expect.stringContaining('cannot be used for keys and values')]);
+  });
+
   test('a file that cannot be read for want of descriptors is not removed', () => {
     const scene = newScene();
     const files = scene.open();

@@ -269,7 +269,7 @@ function errorHandler(errorBody: (error: HttpError, requestId: string) => unknow
 
 function sourceOf({ headers, raw }: FastifyRequest) {
   // two hosts are none: whoever stands in between may have looked at the other one
-  const [host, ...others] = raw.headersDistinct['host'] ?? [];
+  const [host, ...others] = raw.headersDistinct?.['host'] ?? [headers.host];
   const origin = headers.origin;
   return { host: others.length === 0 ? host : undefined, origin, localAddress: raw.socket.localAddress };
 }
