@@ -1,6 +1,6 @@
 /**
- * JSON itself as rules: what every front end for schemas refers to. White space is bounded (one space, or a line break and its
- * indentation), so that a model cannot answer with it for ever; numbers have a bounded length, so that they stay finite.
+ * JSON itself as rules: what every front end for schemas refers to. White space is the rule `ws` of white-space.ts. Numbers have a
+ * bounded length, so that they stay finite.
  */
 
 import {
@@ -21,8 +21,6 @@ import {
   text,
 } from './expr.ts';
 
-/** Indentation that a line may have. */
-const MAX_INDENT = 32;
 /** Digits before and behind the point of a number without bounds. */
 export const MAX_DIGITS = 18;
 
@@ -85,9 +83,8 @@ function either(letters: string): Expr {
   return charClass([...letters].map(c => [c.charCodeAt(0), c.charCodeAt(0)]));
 }
 
-/** Rules that any schema may refer to: ws, string, number, integer, boolean, null, any, array, object. */
+/** Rules that any schema may refer to: string, number, integer, boolean, null, any, array, object. */
 export const JSON_RULES: RuleMap = new Map<string, Expr>([
-  ['ws', alt(text(''), text(' '), seq(text('\n'), alt(repeat(text(' '), 0, MAX_INDENT), repeat(text('\t'), 1, 8))))],
   ['string', seq(QUOTE, star(CHARACTER), QUOTE)],
   ['character', CHARACTER],
   ['integer', seq(optional(text('-')), alt(text('0'), seq(DIGIT_1_9, repeat(DIGIT, 0, MAX_DIGITS - 1))))],

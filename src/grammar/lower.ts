@@ -9,6 +9,7 @@ import { printLanguage } from './print.ts';
 import { prune } from './prune.ts';
 import { parseRegex } from './regex.ts';
 import { schemaLanguage } from './schema.ts';
+import { whiteSpace } from './white-space.ts';
 
 /** Sequences, choices and repetitions within each other, and all parts together. */
 const MAX_SPEC_DEPTH = 64;
@@ -22,6 +23,7 @@ export function lowerSpec(spec: GrammarSpec): string {
   const rules: RuleMap = new Map();
   const root = new Lowering(rules).lower(spec, 0);
   rules.set('answer', root);
+  rules.set('ws', whiteSpace(rules, root));
   const language = prune({ rules, root: 'answer' });
   if (!language) {
     throw new RequestError('UNSATISFIABLE', 'no answer can have the required form', {

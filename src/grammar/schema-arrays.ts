@@ -13,14 +13,14 @@ const MAX_PREFIX_ITEMS = 200;
 
 export function arrayLanguage(flat: readonly Flat[], builder: SchemaBuilder): Expr {
   let [min, max] = counts(flat, 'minItems', 'maxItems');
-  const prefixes = flat.map(({ schema }) => (schema.prefixItems as readonly JsonSchema[] | undefined) ?? []);
+  const prefixes = flat.map(prefixOf);
   const prefixLength = Math.max(...prefixes.map(prefix => prefix.length));
   if (prefixLength > MAX_PREFIX_ITEMS) {
-    const { path } = flat[prefixes.findIndex(prefix => prefix.length > MAX_PREFIX_ITEMS)];
-    throw unsupported('prefixItems', path, `has more than ${MAX_PREFIX_ITEMS} items`);
+    const part = flat[prefixes.findIndex(prefix => prefix.length > MAX_PREFIX_ITEMS)];
+    throw unsupported(prefixKeyword(part), part.path, `has more than ${MAX_PREFIX_ITEMS} items`);
   }
   if (flat.every(({ schema }) => schema.minItems === undefined)) min = Math.min(prefixLength, max);
-  const items = flat.filter(({ schema }) => schema.items !== undefined);
+  const items = flat.filter(part => part.schema[restKeyword(part)] !== undefined);
   if (prefixLength > 0 && items.length === 0) max = Math.min(max, prefixLength);
   for (const { schema, path } of flat) {
     if (schema.uniqueItems && max > 1) {
@@ -35,15 +35,32 @@ export function arrayLanguage(flat: readonly Flat[], builder: SchemaBuilder): Ex
 
   const at = (i: number) =>
     builder.language(
-      flat.flatMap(({ schema, path }, k): Place[] => {
-        if (i < prefixes[k].length) return [{ path: pointer(path, 'prefixItems', i), schema: prefixes[k][i] }];
-        return schema.items === undefined ? [] : [{ path: pointer(path, 'items'), schema: schema.items as JsonSchema }];
+      flat.flatMap((part, k): Place[] => {
+        const { schema, path } = part;
+        if (i < prefixes[k].length) return [{ path: pointer(path, prefixKeyword(part), i), schema: prefixes[k][i] }];
+        const keyword = restKeyword(part);
+        return schema[keyword] === undefined
+          ? []
+          : [{ path: pointer(path, keyword), schema: schema[keyword] as JsonSchema }];
       }),
     );
   if (min > max) return NEVER;
   if (max === 0) return bracketed('[', NEVER, ']');
   const content = tail(0, prefixLength, min, max, at);
   return bracketed('[', content, ']', min === 0);
+}
+
+/** Before draft 2020-12 a list of `items` was the prefix, and `additionalItems` what follows it. */
+function prefixKeyword({ schema }: Flat): string {
+  return Array.isArray(schema.items) ? 'items' : 'prefixItems';
+}
+
+function restKeyword({ schema }: Flat): string {
+  return Array.isArray(schema.items) ? 'additionalItems' : 'items';
+}
+
+function prefixOf(part: Flat): readonly JsonSchema[] {
+  return (part.schema[prefixKeyword(part)] as readonly JsonSchema[] | undefined) ?? [];
 }
 
 /** Items from number i on; the first without its comma. */

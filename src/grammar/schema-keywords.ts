@@ -51,8 +51,9 @@ const HONOURED: Readonly<Record<string, Check>> = {
   propertyNames: schema,
   minProperties: count,
   maxProperties: count,
-  items: schema,
+  items: must('a schema, or a list of at least one', v => isSchema(v) || schemaList(v) === null),
   prefixItems: schemaList,
+  additionalItems: schema,
   minItems: count,
   maxItems: count,
   uniqueItems: must('true or false', v => typeof v === 'boolean'),
@@ -60,6 +61,7 @@ const HONOURED: Readonly<Record<string, Check>> = {
   maxLength: count,
   pattern: string,
   format: string,
+  contentEncoding: string,
   minimum: finite,
   maximum: finite,
   exclusiveMinimum: finite,
@@ -95,7 +97,6 @@ const INSTEAD: ReadonlyMap<string, string> = new Map([
   ['patternProperties', 'use properties, or additionalProperties for all other keys'],
   ['unevaluatedProperties', 'use additionalProperties'],
   ['unevaluatedItems', 'use items'],
-  ['additionalItems', 'use prefixItems and items'],
   ['nullable', "use type: ['string', 'null'] or the like"],
   ['contains', 'use prefixItems or items'],
   ['$id', 'leave it out, and refer with # and a JSON pointer'],
@@ -112,12 +113,14 @@ export const TYPES_OF_KEYWORD: Readonly<Record<string, readonly JsonType[]>> = {
   maxProperties: ['object'],
   items: ['array'],
   prefixItems: ['array'],
+  additionalItems: ['array'],
   minItems: ['array'],
   maxItems: ['array'],
   uniqueItems: ['array'],
   minLength: ['string'],
   maxLength: ['string'],
   pattern: ['string'],
+  contentEncoding: ['string'],
   minimum: ['number'],
   maximum: ['number'],
   exclusiveMinimum: ['number'],
@@ -131,10 +134,14 @@ export function checkKeywords(schema: SchemaObject, path: string): void {
     if (ANNOTATIONS.has(keyword) || keyword.startsWith('x-')) continue;
     if (keyword === '$id' && path === '#') continue;
     if (keyword === 'nullable' && value === false) continue;
+    if (keyword === 'not' && (value === true || isEmptySchema(value))) continue;
     const check = Object.hasOwn(HONOURED, keyword) ? HONOURED[keyword] : null;
     if (!check) throw unsupported(keyword, path, 'is not supported', INSTEAD.get(keyword));
     const fault = check(value);
     if (fault) throw invalid(keyword, path, fault);
+  }
+  if (Array.isArray(schema.items) && schema.prefixItems !== undefined) {
+    throw invalid('items', path, 'must be a schema beside prefixItems');
   }
 }
 
@@ -158,6 +165,10 @@ export function invalid(keyword: string, path: string, problem: string): Request
 /** JSON pointer of a member, as a fragment. */
 export function pointer(path: string, ...steps: readonly (string | number)[]): string {
   return [path, ...steps.map(step => String(step).replaceAll('~', '~0').replaceAll('/', '~1'))].join('/');
+}
+
+export function isEmptySchema(value: unknown): boolean {
+  return isObject(value) && Object.keys(value).length === 0;
 }
 
 export function isObject(value: unknown): value is SchemaObject {

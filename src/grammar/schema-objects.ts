@@ -4,12 +4,15 @@ import type { JsonSchema } from './api.ts';
 import { alt, type Expr, isNever, NEVER, optional, ref, repeat, seq, star, text } from './expr.ts';
 import { andThen, bracketed, list, member, otherKeys } from './json-text.ts';
 import type { SchemaBuilder } from './schema.ts';
-import type { Flat, Place } from './schema-flat.ts';
-import { isObject, pointer, unsupported } from './schema-keywords.ts';
+import { type Flat, flatten, type Place } from './schema-flat.ts';
+import { isObject, pointer, TYPES_OF_KEYWORD, unsupported } from './schema-keywords.ts';
 import { counts } from './schema-scalars.ts';
 
 /** Characters of one key: keys that are not listed are told apart from the listed ones character by character. */
 const MAX_KEY_CHARS = 512;
+
+/** Beside a list of names they may take some away. */
+const BRANCHES = new Set(['anyOf', 'oneOf', 'format']);
 
 interface Property {
   readonly required: boolean;
@@ -17,13 +20,19 @@ interface Property {
 }
 
 export function objectLanguage(flat: readonly Flat[], builder: SchemaBuilder, name: string): Expr {
-  const names = propertyNames(flat);
-  const properties = names.map((property): Property => {
+  const allowed = listOfNames(flat, builder);
+  const listed = propertyNames(flat);
+  const names = allowed ? [...new Set([...listed, ...allowed])] : listed;
+  const lists = listed.length > 0 || flat.some(({ schema }) => schema.properties !== undefined);
+  const closed = lists && flat.every(({ schema }) => schema.additionalProperties === undefined);
+  const properties = names.flatMap((property): Property[] => {
     const required = flat.some(({ schema }) => (schema.required as string[] | undefined)?.includes(property));
+    const forbidden = (allowed && !allowed.has(property)) || (closed && !listed.includes(property));
+    if (forbidden) return required ? [{ required, member: NEVER }] : [];
     const value = builder.language(flat.flatMap(part => placeOf(part, property)));
-    return { required, member: member(text(JSON.stringify(property)), value) };
+    return [{ required, member: member(text(JSON.stringify(property)), value) }];
   });
-  const other = otherMembers(flat, names, builder, name);
+  const other = allowed ? NEVER : otherMembers(flat, names, builder, name);
   const [min, max] = counts(flat, 'minProperties', 'maxProperties');
   checkCounts(flat, properties, other, min, max);
   if (max === 0) return properties.some(({ required }) => required) ? NEVER : bracketed('{', NEVER, '}');
@@ -32,6 +41,25 @@ export function objectLanguage(flat: readonly Flat[], builder: SchemaBuilder, na
     return bracketed('{', content, '}', min === 0);
   }
   return bracketed('{', chain(properties, other, builder, name), '}', min === 0 && !properties.some(p => p.required));
+}
+
+/** Names that `propertyNames` lists, and no others; null where it does not list them. */
+function listOfNames(flat: readonly Flat[], builder: SchemaBuilder): Set<string> | null {
+  const lists = flat.flatMap(({ schema, path }): string[][] => {
+    if (schema.propertyNames === undefined) return [];
+    const place = { path: pointer(path, 'propertyNames'), schema: schema.propertyNames as JsonSchema };
+    const parts = flatten([place], builder);
+    return parts ? parts.flatMap(namesOf) : [[]];
+  });
+  return lists.length === 0 ? null : new Set(lists[0].filter(name => lists.every(list => list.includes(name))));
+}
+
+function namesOf({ schema }: Flat): string[][] {
+  const { type = 'string', enum: values, const: value, ...others } = schema;
+  const names = value === undefined ? values : [value];
+  if (type !== 'string' || !Array.isArray(names) || (values !== undefined && value !== undefined)) return [];
+  if (Object.keys(others).some(keyword => TYPES_OF_KEYWORD[keyword] || BRANCHES.has(keyword))) return [];
+  return [names.filter(name => typeof name === 'string')];
 }
 
 /** In the order of the schemas; `required` may name some that no schema lists. */

@@ -1,83 +1,10 @@
-/** Strings, numbers and single values under the keywords that hold for them together. */
+/** Numbers and single values under the keywords that hold for them together. */
 
-import { type Expr, NEVER, ref, repeat } from './expr.ts';
+import { type Expr, ref } from './expr.ts';
 import { NUMBER_FORMATS, STRING_FORMATS } from './formats.ts';
-import { quoted, sizedString, spelled } from './json-text.ts';
 import { type Bound, integersBetween, numbersBetween } from './numbers.ts';
-import { parseRegex } from './regex.ts';
 import type { Flat } from './schema-flat.ts';
-import { isObject, type JsonType, MAX_COUNT, pointer, TYPES_OF_KEYWORD, unsupported } from './schema-keywords.ts';
-
-export function stringLanguage(flat: readonly Flat[]): Expr {
-  const [min, max] = counts(flat, 'minLength', 'maxLength');
-  if (min > max) return NEVER;
-  const expressions = new Map<string, { keyword: string; path: string; body: Expr }>();
-  for (const { schema, path } of flat) {
-    for (const keyword of ['pattern', 'format']) {
-      const value = schema[keyword] as string | undefined;
-      if (value === undefined) continue;
-      const body = keyword === 'pattern' ? patternBody(value, path) : formatBody(value, path);
-      expressions.set(`${keyword} ${value}`, { keyword, path, body });
-    }
-  }
-  const [first, second] = expressions.values();
-  if (!first) return sizedString(min, max);
-  if (second) {
-    throw unsupported(second.keyword, second.path, `stands beside another ${first.keyword}`, 'say both in one pattern');
-  }
-  return quoted(spelled(sized(first.body, min, max, first)));
-}
-
-function patternBody(pattern: string, path: string): Expr {
-  const at = pointer(path, 'pattern');
-  const place = { code: 'UNSUPPORTED_SCHEMA', what: `the pattern at ${at}`, details: { keyword: 'pattern', path: at } };
-  return parseRegex(pattern, place).search;
-}
-
-function formatBody(format: string, path: string): Expr {
-  if (!Object.hasOwn(STRING_FORMATS, format)) {
-    const known = Object.keys(STRING_FORMATS).join(', ');
-    throw unsupported(
-      'format',
-      path,
-      `is ${JSON.stringify(format)}, which is not known for strings`,
-      `known: ${known}`,
-    );
-  }
-  return parseRegex(STRING_FORMATS[format], { code: 'INTERNAL', what: `the format ${format}` }).whole;
-}
-
-/** An expression that the bounds already hold for, or whose one repetition can take them. */
-function sized(body: Expr, min: number, max: number, at: { keyword: string; path: string }): Expr {
-  const [shortest, longest] = lengths(body);
-  if (shortest >= min && longest <= max) return body;
-  if (shortest > max || longest < min) return NEVER;
-  if (body.kind === 'repeat' && body.item.kind === 'class') {
-    return repeat(body.item, Math.max(body.min, min), Math.min(body.max, max));
-  }
-  const hint = 'bound the repetitions of the pattern instead, as in ^[a-z]{1,20}$';
-  throw unsupported(at.keyword, at.path, 'does not keep to minLength and maxLength beside it', hint);
-}
-
-/** Shortest and longest text in characters. */
-function lengths(expr: Expr): [number, number] {
-  switch (expr.kind) {
-    case 'text':
-      return [[...expr.text].length, [...expr.text].length];
-    case 'seq':
-      return expr.items.map(lengths).reduce(([a, b], [c, d]) => [a + c, b + d], [0, 0]);
-    case 'alt':
-      return expr.options
-        .map(lengths)
-        .reduce(([a, b], [c, d]) => [Math.min(a, c), Math.max(b, d)], [Number.POSITIVE_INFINITY, 0]);
-    case 'repeat': {
-      const [shortest, longest] = lengths(expr.item);
-      return [shortest * expr.min, longest === 0 ? 0 : longest * expr.max];
-    }
-    default:
-      return [1, 1];
-  }
-}
+import { isObject, type JsonType, MAX_COUNT, TYPES_OF_KEYWORD, unsupported } from './schema-keywords.ts';
 
 export function numberLanguage(type: 'number' | 'integer', flat: readonly Flat[]): Expr {
   let whole = type === 'integer';

@@ -8,6 +8,8 @@
  * - `prefixItems` come all, unless `minItems` says less, and nothing follows unless `items` says so.
  * - Without `type`, keywords that belong to a type say which: {"minLength": 1} is a string.
  * - `oneOf` needs branches that cannot hold together, seen by their types, constants, or a required property; then it is `anyOf`.
+ * - Patterns, formats and lengths of a string hold together; of a format beside them there may be a part only (formats.ts).
+ * - Property names that come from a list are properties.
  * - Characters of strings with a pattern, a format or a constant are escaped only where they must be. Numbers with bounds have no
  *   exponent. `format` is part of the language, for strings (formats.ts) as for sizes of integers.
  * - A schema without any finite instance is refused.
@@ -15,6 +17,7 @@
 
 import { RequestError } from '../common/errors.ts';
 import type { JsonSchema } from './api.ts';
+import { Budget } from './automaton.ts';
 import { alt, type Expr, NEVER, type RuleMap, ref, text } from './expr.ts';
 import { JSON_RULES } from './json-text.ts';
 import { arrayLanguage } from './schema-arrays.ts';
@@ -23,6 +26,7 @@ import { type Flat, flatten, key, leafBranch, type Place } from './schema-flat.t
 import {
   checkKeywords,
   invalid,
+  isEmptySchema,
   isObject,
   type JsonType,
   MAX_ENUM_VALUES,
@@ -32,7 +36,8 @@ import {
   unsupported,
 } from './schema-keywords.ts';
 import { objectLanguage } from './schema-objects.ts';
-import { numberLanguage, stringLanguage, valueHolds } from './schema-scalars.ts';
+import { numberLanguage, valueHolds } from './schema-scalars.ts';
+import { stringLanguage } from './schema-strings.ts';
 
 /** JSON text of the schema. The largest in use, whole API descriptions, have some 100 kB. */
 export const MAX_SCHEMA_BYTES = 512 * 1024;
@@ -72,6 +77,9 @@ function tooLarge(what: string, limit: number, problem: string): RequestError {
 
 export class SchemaBuilder {
   readonly rules: RuleMap;
+  /** Languages of strings that are known, by what holds for them. */
+  readonly strings = new Map<string, Expr>();
+  readonly budget = new Budget();
   readonly #root: JsonSchema;
   readonly #prefix: string;
   readonly #names = new Map<string, string>();
@@ -116,7 +124,7 @@ export class SchemaBuilder {
       this.#checked.add(path);
       checkKeywords(schema, path);
     }
-    return schema;
+    return typeof schema !== 'boolean' && allowsNothing(schema.not) ? false : schema;
   }
 
   resolve(target: string, path: string): Place {
@@ -181,7 +189,7 @@ export class SchemaBuilder {
       case 'integer':
         return numberLanguage(type, flat);
       case 'string':
-        return stringLanguage(flat);
+        return stringLanguage(flat, this, name);
       case 'array':
         return arrayLanguage(flat, this);
       case 'object':
@@ -227,6 +235,11 @@ function common(a: ReadonlySet<JsonType>, b: ReadonlySet<JsonType>): Set<JsonTyp
   const has = (set: ReadonlySet<JsonType>, type: JsonType) =>
     set.has(type) || (type === 'integer' && set.has('number'));
   return new Set([...a, ...b].filter(type => has(a, type) && has(b, type)));
+}
+
+/** `not` of everything, which is how some libraries write false. */
+function allowsNothing(not: unknown): boolean {
+  return not === true || isEmptySchema(not);
 }
 
 /** Equal values have equal texts. */

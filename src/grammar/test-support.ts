@@ -1,5 +1,6 @@
 /** For tests: the engine's side of constraints, and answers sampled under the masks, at random but always the same. */
 
+import { Ajv } from 'ajv';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { buildTokenBytes, type TokenBytes } from '../tokenizer/token-bytes.ts';
 import { readTokenizerFile } from '../tokenizer/tokenizer-file.ts';
@@ -169,23 +170,30 @@ export async function accepts(spec: GrammarSpec, text: string): Promise<boolean>
   }
 }
 
-/** Samples answers to a schema and holds them against an independent validator; returns those that ended. */
-export async function sampleValid(schema: JsonSchema, samples = 6): Promise<unknown[]> {
+/** Random answers to a schema, those that ended. */
+export async function sampleTexts(schema: JsonSchema, samples: number): Promise<string[]> {
   const at = await matcher({ kind: 'json_schema', schema });
-  const ajv = new Ajv2020({ strict: false, validateFormats: false });
-  const validate = ajv.compile(schema);
-  const values: unknown[] = [];
+  const texts: string[] = [];
   for (let seed = 0; seed < samples; seed++) {
     const ids: number[] = [];
     const text = await sample(at, randomNumbers(seed), ids);
     at.rollback(ids.length);
-    if (text === null) continue;
-    const value = JSON.parse(text);
-    if (!validate(value)) throw new Error(`${text} is not valid: ${ajv.errorsText(validate.errors)}`);
-    values.push(value);
+    if (text !== null) texts.push(text);
   }
   at.dispose();
-  return values;
+  return texts;
+}
+
+/** Samples answers to a schema and holds them against an independent validator; returns those that ended. */
+export async function sampleValid(schema: JsonSchema, samples = 6): Promise<unknown[]> {
+  const before2020 = typeof schema !== 'boolean' && String(schema.$schema).includes('draft-07');
+  const ajv = new (before2020 ? Ajv : Ajv2020)({ strict: false, validateFormats: false });
+  const validate = ajv.compile(schema);
+  return (await sampleTexts(schema, samples)).map(text => {
+    const value: unknown = JSON.parse(text);
+    if (!validate(value)) throw new Error(`${text} is not valid: ${ajv.errorsText(validate.errors)}`);
+    return value;
+  });
 }
 
 export function refusal(spec: GrammarSpec): { code: string; message: string; details: Record<string, unknown> } | null {
