@@ -7,7 +7,7 @@ import { resolveSampling } from './sampling-options.ts';
 import { Scheduler } from './scheduler.ts';
 import { Session } from './session.ts';
 import { SessionPool } from './session-pool.ts';
-import { createStatus, StatusWriter } from './status.ts';
+import { createStatus, readStatus, StatusWriter } from './status.ts';
 
 const model = packDirectory('olmoe');
 const { tokenBytes, vocabSize } = Tokenizer.load(model);
@@ -46,4 +46,20 @@ it('feeds nothing of a request whose constraint failed before its prompt was rea
     expect(told).toEqual(['start', 'CONSTRAINT_TOO_SLOW']);
     expect(new Set([pool.take([1]), pool.take([1])])).toEqual(new Set(sessions));
     expect(pool.take([1])).toBeNull();
+  }));
+
+it('counts a cancelled request no longer, though nothing else is to be done', () =>
+  withRuntime({ model }, (runtime, session) => {
+    const pool = new SessionPool([session], runtime.batch.cache, null);
+    const buffer = createStatus();
+    const scheduler = new Scheduler(runtime, pool, new StatusWriter(buffer));
+    let cancelled = false;
+    const sink = { event: () => {}, done: () => {}, fail: () => {}, cancelled: () => cancelled };
+    const order = { promptIds: [5, 6], sampling: resolveSampling({ maxTokens: 9 }, null, 100), request: {} };
+    scheduler.add(new Generation(runtime, { tokenBytes, vocabSize, endOfTurnIds: [] }, order, sink));
+    scheduler.step();
+    expect(readStatus(buffer)).toMatchObject({ active: 1, waiting: 0 });
+    cancelled = true;
+    expect(scheduler.step()).toBe(false);
+    expect(readStatus(buffer)).toMatchObject({ active: 0, waiting: 0 });
   }));

@@ -50,7 +50,10 @@ export class Scheduler {
   step(): boolean {
     this.#endCancelled();
     this.#admit();
-    if (this.#running.length === 0) return false;
+    if (this.#running.length === 0) {
+      this.#tellLoad();
+      return false;
+    }
     const parts = this.#compose();
     if (parts.length > 0) this.#compute(parts);
     if (this.#running.length === 0) this.#runtime.store.settle();
