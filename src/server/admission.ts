@@ -211,15 +211,20 @@ function once(granted: Promise<void>, leave: () => void): Place {
 }
 
 function queueFull(maxQueue: number): RequestError {
-  return new RequestError('QUEUE_FULL', `${maxQueue} requests are waiting already, the most this server takes`, {
+  const many = maxQueue === 1 ? '1 request is' : `${maxQueue} requests are`;
+  return new RequestError('QUEUE_FULL', `${many} waiting already, the most this server takes`, {
     hint: 'try again in a moment, or start the server with a larger --max-queue',
     details: { maxQueue },
   });
 }
 
 function queueTimeout(ms: number): RequestError {
-  return new RequestError('QUEUE_TIMEOUT', `no place became free within ${ms / 1000} seconds`, {
-    hint: 'try again later, or start the server with more --slots or a longer --queue-timeout',
-    details: { queueTimeoutMs: ms },
-  });
+  return new RequestError(
+    'QUEUE_TIMEOUT',
+    `no place became free within ${ms / 1000} ${ms === 1000 ? 'second' : 'seconds'}`,
+    {
+      hint: 'try again later, or start the server with more --slots or a longer --queue-timeout',
+      details: { queueTimeoutMs: ms },
+    },
+  );
 }

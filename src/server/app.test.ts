@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { InternalError, PlanError } from '../common/errors.ts';
+import { InternalError, PlanError, RequestError } from '../common/errors.ts';
 import type { Engine } from '../engine/api.ts';
 import { ask, startTestServer, testEngine, testRunner, testStatus, VOCABULARY } from './test-support.ts';
 
@@ -64,6 +64,9 @@ describe('routes', () => {
     expect(text).toContain('\ncoli_queue_completed_total 1\n');
     expect(text).toContain('coli_http_requests_total{route="/v1/models/:model",status="404"} 1');
     expect(text).toMatch(/\ncoli_resident_memory_bytes \d{6,}\n/);
+    const info = { version: '1.2.3', model: 'test-model', kv: 'f32', kernels: 'reference', activations: 'int8' };
+    const labels = Object.entries({ ...info, fingerprint: 'fp_test' }).map(([name, value]) => `${name}="${value}"`);
+    expect(text).toContain(`\ncoli_info{${labels.join(',')}} 1\n`);
     const names = [...text.matchAll(/^# TYPE (\S+)/gm)].map(([, name]) => name);
     expect(names.every(name => name.startsWith('coli_'))).toBe(true);
     // what is copied does not add up with every look
@@ -209,7 +212,9 @@ describe('while there is no model', () => {
       testRunner(async function* () {}),
     );
     expect(await ask(port, '/health')).toMatchObject({ status: 503, json: { error: { code: 'engine_died' } } });
-    expect((await ask(port, '/metrics')).text).toContain('\ncoli_model_ready 0\n');
+    const { text: metrics } = await ask(port, '/metrics');
+    expect(metrics).toContain('\ncoli_model_ready 0\n');
+    expect(metrics).not.toContain('coli_info{');
     expect((await ask(port, '/v1/models')).json.error.code).toBe('model_failed');
   });
 });
@@ -282,9 +287,48 @@ describe('logs', () => {
     expect(log.join('')).not.toContain('PRIVATE');
   });
 
-  test('prompts are logged when asked for', async () => {
+  test('one that is refused has its code there, and nothing of what it said', async () => {
+    const { port, log } = await startTestServer();
+    const lines = async (path: string, body?: unknown) => {
+      log.length = 0;
+      await ask(port, path, { body });
+      return log.map(line => JSON.parse(line));
+    };
+    const line = (status: number, code: string) => expect.objectContaining({ msg: 'request', status, code });
+    expect(await lines('/tokenize', { content: ['PRIVATE'] })).toEqual([line(400, 'invalid_value')]);
+    expect(await lines('/tokenize', { PRIVATE: 1 })).toEqual([line(400, 'invalid_value')]);
+    expect(log.join('')).not.toContain('PRIVATE');
+    expect(await lines('/tokenize', '{"PRIVATE')).toEqual([line(400, 'bad_body')]);
+    expect(log.join('')).not.toContain('PRIVATE');
+    expect(await lines('/nope')).toEqual([line(404, 'not_found')]);
+    expect(await lines('/%zz')).toEqual([line(400, 'bad_request')]);
+    expect(await lines('/v1/models')).toEqual([expect.not.objectContaining({ code: expect.anything() })]);
+  });
+
+  test('a stream that breaks off has begun with 200, and ended with a code', async () => {
+    const { port, log } = await startTestServer({
+      run: async function* () {
+        yield { type: 'accepted', promptTokens: 1 };
+        throw new RequestError('SERVER_STOPPING', 'the server is stopping');
+      },
+    });
+    expect((await ask(port, '/echo', { body: { text: 'a', stream: true } })).text).toContain('server_stopping');
+    expect(log.map(line => JSON.parse(line))).toEqual([
+      expect.objectContaining({ msg: 'request', status: 200, code: 'server_stopping' }),
+    ]);
+  });
+
+  test('bodies are logged when asked for, above all those that are refused', async () => {
     const { port, log } = await startTestServer({ change: { logPrompts: true } });
-    await ask(port, '/tokenize', { body: { content: 'PRIVATE' } });
-    expect(log.join('')).toContain('PRIVATE');
+    const bodies = async (path: string, body?: unknown) => {
+      log.length = 0;
+      await ask(port, path, { body });
+      const lines = log.map(line => JSON.parse(line));
+      return lines.filter(({ msg }) => msg === 'request body').map(line => line.body);
+    };
+    expect(await bodies('/tokenize', { content: 'good' })).toEqual([{ content: 'good' }]);
+    expect(await bodies('/tokenize', { content: 1 })).toEqual([{ content: 1 }]);
+    expect(await bodies('/tokenize', '{"content": ')).toEqual(['{"content": ']);
+    expect(await bodies('/v1/models')).toEqual([]);
   });
 });

@@ -20,6 +20,7 @@ import { answerBadRequest, createHttpServer, HTTP_LIMITS, type HttpLimits, newRe
 import { parseBody } from './json-body.ts';
 import { Metrics } from './metrics.ts';
 import { unknownRoute, watchRoutes } from './not-found.ts';
+import { errorCode, noteError } from './outcome.ts';
 import { healthRoute } from './routes/health.ts';
 import { metricsRoutes } from './routes/metrics.ts';
 import { modelRoutes } from './routes/models.ts';
@@ -36,7 +37,6 @@ const MAX_PASSED_OVER_BYTES = 64 * MIB;
 const MAX_PARAMETER_CHARACTERS = 256;
 
 const PREFLIGHT_SECONDS = 600;
-const CORS_HEADERS = ['authorization', 'content-type', 'x-api-key', 'anthropic-version', 'anthropic-beta'];
 
 export interface AppParts {
   readonly settings: ServerSettings;
@@ -76,13 +76,13 @@ export async function createApp(parts: AppParts): Promise<ServerApp> {
   const app = newFastify(parts, servers);
   const running = new Running();
   const keys = new KeyRing(settings.apiKey, parts.token);
-  const metrics = new Metrics(queue, state);
+  const metrics = new Metrics(queue, state, settings);
   const routeParts: RouteParts = { settings, state, queue, keys, metrics };
   app.addHook('onClose', () => metrics.close());
   const routes = watchRoutes(app);
   observe(app, parts, metrics, servers, running);
   await guard(app, parts, keys);
-  readBodies(app, new BodyBudget(MAX_BODY_BYTES));
+  readBodies(app, new BodyBudget(MAX_BODY_BYTES), settings);
   app.setErrorHandler(errorHandler(openAiErrorBody, state));
   app.setNotFoundHandler(request => {
     throw unknownRoute(request, routes);
@@ -153,6 +153,10 @@ function newFastify({ settings, logger, limits = HTTP_LIMITS }: AppParts, server
     frameworkErrors: (error, request, reply) => {
       // a path that is no path: hooks do not run for it
       const wire = toHttpError(failure(() => checkSource(sourceOf(request), rulesOf(settings))) ?? error);
+      request.log.info(
+        { method: request.method, route: 'unknown', ms: 0, status: wire.status, code: wire.code },
+        'request',
+      );
       const plain = reply as FastifyReply;
       plain.header('x-request-id', request.id).code(wire.status).send(openAiErrorBody(wire));
     },
@@ -183,10 +187,10 @@ async function guard(app: App, { settings, queue }: AppParts, keys: KeyRing): Pr
     hsts: false,
   });
   if (settings.corsOrigins.length > 0) {
+    // any headers: clients have many of their own, and who may use the server may send them
     await app.register(cors, {
       origin: [...settings.corsOrigins],
       methods: ['GET', 'POST'],
-      allowedHeaders: CORS_HEADERS,
       exposedHeaders: ['x-request-id', 'retry-after'],
       maxAge: PREFLIGHT_SECONDS,
       strictPreflight: false,
@@ -207,7 +211,10 @@ function observe(
   running: Running,
 ): void {
   if (settings.logPrompts) {
-    app.addHook('preHandler', async request => request.log.info({ body: request.body }, 'request body'));
+    // before its fields are looked at: one that is refused is the one that is looked for
+    app.addHook('preValidation', async ({ body, log }) => {
+      if (body !== undefined) log.info({ body }, 'request body');
+    });
   }
   app.addHook('onRequest', async (request, reply) => {
     running.add();
@@ -217,7 +224,9 @@ function observe(
       const { statusCode: status, writableFinished } = reply.raw;
       const route = request.routeOptions.url ?? 'unknown';
       const facts = { method: request.method, route, ms: Math.round(reply.elapsedTime) };
-      if (writableFinished) request.log.info({ ...facts, status }, 'request');
+      // a stream that broke off has begun with 200
+      const code = errorCode(request);
+      if (writableFinished) request.log.info({ ...facts, status, ...(code && { code }) }, 'request');
       else request.log.debug(facts, 'the client went away');
       metrics.request(route, writableFinished ? status : 499);
       // a connection that was busy when the server began to stop has no further use
@@ -227,7 +236,7 @@ function observe(
 }
 
 /** JSON only: a form or text/plain can be sent by any web page without a preflight. */
-function readBodies(app: App, budget: BodyBudget): void {
+function readBodies(app: App, budget: BodyBudget, { logPrompts }: ServerSettings): void {
   app.addHook('onRequest', async (request, reply) => {
     const release = budget.take(request.headers);
     reply.raw.once('close', release);
@@ -235,7 +244,14 @@ function readBodies(app: App, budget: BodyBudget): void {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, async (request: FastifyRequest, body: Buffer) => {
     const encoding = request.headers['content-encoding'];
-    if (encoding === undefined || encoding === 'identity') return parseBody(body);
+    if (encoding === undefined || encoding === 'identity') {
+      try {
+        return parseBody(body);
+      } catch (error) {
+        if (logPrompts) request.log.info({ body: body.toString() }, 'request body');
+        throw error;
+      }
+    }
     throw new RequestError('BAD_CONTENT_TYPE', `bodies in content-encoding ${JSON.stringify(encoding)} are not read`, {
       hint: 'send it uncompressed',
     });
@@ -248,7 +264,8 @@ function readBodies(app: App, budget: BodyBudget): void {
 
 function errorHandler(errorBody: (error: HttpError, requestId: string) => unknown, state: ModelState) {
   return (error: unknown, request: FastifyRequest, reply: FastifyReply) => {
-    const wire = toHttpError(error);
+    const wire = toHttpError(error, request.body);
+    noteError(request, wire);
     state.noteFailure(error);
     if (wire.ours) request.log.error({ err: error }, 'a request failed');
     // whoever calls the server by a foreign name has nothing more to say

@@ -46,6 +46,7 @@ function watched(runner: TurnRunner, state: ModelState): TurnRunner {
     fingerprint: runner.fingerprint,
     check: (request, signal) => runner.check(request, signal),
     countTokens: turn => runner.countTokens(turn),
+    promptText: turn => runner.promptText(turn),
     async *run(request, signal) {
       try {
         yield* runner.run(request, signal);

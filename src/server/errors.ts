@@ -24,8 +24,8 @@ interface Row {
   readonly type: string;
   /** Default: the error's own code in lower case. */
   readonly code?: string;
-  /** The field that only this can be about. */
-  readonly param?: string;
+  /** It is about the prompt, whatever field that is. */
+  readonly ofPrompt?: true;
   readonly retryAfterSeconds?: number;
   /** Where the error's own speaks of the command line. */
   readonly hint?: string;
@@ -36,25 +36,26 @@ const RAW_ROUTE = 'send the prompt as text to /v1/completions';
 
 /** Codes whose status is not that of their class. */
 const BY_CODE: Readonly<Record<string, Row>> = {
-  CONTEXT_EXCEEDED: { status: 400, type: INVALID, code: 'context_length_exceeded' },
-  BAD_TOKEN_ID: { status: 400, type: INVALID, param: 'prompt' },
+  CONTEXT_EXCEEDED: { status: 400, type: INVALID, code: 'context_length_exceeded', ofPrompt: true },
+  EMPTY_PROMPT: { status: 400, type: INVALID, ofPrompt: true },
+  BAD_TOKEN_ID: { status: 400, type: INVALID, ofPrompt: true },
   BAD_PARAMETER: { status: 400, type: INVALID, code: 'invalid_value' },
-  TEXT_TIME_LIMIT: { status: 400, type: INVALID },
-  TEXT_NOT_ENCODABLE: { status: 400, type: INVALID },
-  TOKENIZER_GROWTH: { status: 400, type: INVALID },
+  TEXT_TIME_LIMIT: { status: 400, type: INVALID, ofPrompt: true },
+  TEXT_NOT_ENCODABLE: { status: 400, type: INVALID, ofPrompt: true },
+  TOKENIZER_GROWTH: { status: 400, type: INVALID, ofPrompt: true },
   NO_CHAT_TEMPLATE: { status: 400, type: INVALID, hint: RAW_ROUTE },
   // trying again would not help, which a status above 499 would say
   CHAT_TEMPLATE_INVALID: { status: 400, type: INVALID, hint: RAW_ROUTE },
   CHAT_TEMPLATE_MISSING: { status: 400, type: INVALID, hint: RAW_ROUTE },
-  CHAT_TEMPLATE_FAILED: { status: 400, type: INVALID },
-  CHAT_TEMPLATE_LIMIT: { status: 400, type: INVALID },
+  CHAT_TEMPLATE_REFUSED: { status: 400, type: INVALID, ofPrompt: true },
+  CHAT_TEMPLATE_FAILED: { status: 400, type: INVALID, ofPrompt: true },
+  CHAT_TEMPLATE_LIMIT: { status: 400, type: INVALID, ofPrompt: true },
   INVALID_API_KEY: { status: 401, type: 'authentication_error' },
   HOST_FORBIDDEN: { status: 403, type: 'forbidden' },
   ORIGIN_FORBIDDEN: { status: 403, type: 'forbidden' },
   MODEL_NOT_FOUND: { status: 404, type: INVALID },
   UNKNOWN_ROUTE: { status: 404, type: INVALID, code: 'not_found' },
   METHOD_NOT_ALLOWED: { status: 405, type: INVALID },
-  BODY_TOO_SLOW: { status: 408, type: INVALID },
   BODY_TOO_LARGE: { status: 413, type: INVALID },
   BAD_CONTENT_TYPE: { status: 415, type: INVALID, code: 'unsupported_content_type' },
   QUEUE_FULL: { status: 429, type: 'rate_limit_error', retryAfterSeconds: 1 },
@@ -71,14 +72,17 @@ const BY_CODE: Readonly<Record<string, Row>> = {
 
 const SERVER_FAULT: Row = { status: 500, type: 'server_error' };
 
-/** Anything thrown, as a status and its words. Never throws. */
-export function toHttpError(error: unknown): HttpError {
+/** Fields that hold a prompt; every body has one of them. */
+const PROMPT_FIELDS = ['messages', 'input', 'prompt', 'content', 'tokens'];
+
+/** Anything thrown, as a status and its words. `body`: of the request, to name the field of its prompt. Never throws. */
+export function toHttpError(error: unknown, body?: unknown): HttpError {
   if (hasZodFastifySchemaValidationErrors(error)) return fromSchema(error.validation[0]);
-  if (error instanceof ColiError) return fromColi(error);
+  if (error instanceof ColiError) return fromColi(error, body);
   return fromFastify(error);
 }
 
-function fromColi(error: ColiError): HttpError {
+function fromColi(error: ColiError, body: unknown): HttpError {
   const row = BY_CODE[error.code] ?? (error instanceof RequestError ? { status: 400, type: INVALID } : SERVER_FAULT);
   const { parameter } = error.details;
   const hint = row.hint ?? error.hint;
@@ -86,11 +90,16 @@ function fromColi(error: ColiError): HttpError {
     status: row.status,
     type: row.type,
     code: row.code ?? error.code.toLowerCase(),
-    param: typeof parameter === 'string' ? parameter : (row.param ?? null),
+    param: typeof parameter === 'string' ? parameter : row.ofPrompt ? promptField(body) : null,
     message: hint ? `${error.message}; ${hint}` : error.message,
     retryAfterSeconds: row.retryAfterSeconds ?? null,
     ours: row.status === 500,
   };
+}
+
+function promptField(body: unknown): string | null {
+  const fields = (body ?? {}) as Record<string, unknown>;
+  return PROMPT_FIELDS.find(field => fields[field] != null) ?? null;
 }
 
 interface Issue {
@@ -135,9 +144,13 @@ function fromFastify(error: unknown): HttpError {
     case 'FST_ERR_CTP_BODY_TOO_LARGE':
       return invalid(413, 'body_too_large', `${message}; send at most 4 MiB`);
     case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
-      return invalid(415, 'unsupported_content_type', 'the content type must be application/json');
+      return invalid(
+        415,
+        'unsupported_content_type',
+        'the content type must be application/json; send the body as JSON with that header',
+      );
     case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':
-      return invalid(400, 'bad_body', 'the body is not as long as content-length says');
+      return invalid(400, 'bad_body', 'the body is not as long as content-length says; send its length in bytes');
     case 'FST_ERR_CTP_EMPTY_JSON_BODY':
       return invalid(400, 'bad_body', 'the body is empty; send a JSON object');
   }

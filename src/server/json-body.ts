@@ -30,9 +30,14 @@ function parse(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
-    // the reason quotes what was sent, whatever bytes it may be
-    throw bad(`the body is not valid JSON: ${JSON.stringify((error as Error).message).slice(1, -1)}`);
+    // the reason quotes what was sent, whatever characters it may have
+    const reason = (error as Error).message.toWellFormed().replace(/[\p{Cc}\p{Cf}]/gu, escaped);
+    throw bad(`the body is not valid JSON: ${reason}`);
   }
+}
+
+function escaped(character: string): string {
+  return `\\u${character.codePointAt(0)!.toString(16).padStart(4, '0')}`;
 }
 
 /** Depth is bounded by findJsonProblem. */

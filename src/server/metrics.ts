@@ -4,6 +4,7 @@ import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 import type { EngineStatus } from '../engine/api.ts';
 import type { AdmissionQueue, QueueCounts } from './admission.ts';
+import type { ServerSettings } from './settings.ts';
 import type { ModelState } from './state.ts';
 import type { TurnEvent, TurnRequest, TurnRunner } from './turn.ts';
 
@@ -32,8 +33,8 @@ const ENGINE_COUNTERS: Copied<EngineStatus> = {
   decodeSteps: ['coli_engine_decode_steps_total', 'Forward passes that decoded tokens'],
   decodeTokens: ['coli_engine_decode_tokens_total', 'Tokens decoded'],
   promptTokens: ['coli_engine_prompt_tokens_total', 'Tokens of prompts that were computed'],
-  cachedTokens: ['coli_engine_cached_tokens_total', 'Tokens of prompts found in a session'],
-  restoredTokens: ['coli_engine_restored_tokens_total', 'Tokens of prompts found on disk'],
+  cachedTokens: ['coli_engine_cached_tokens_total', 'Tokens of prompts found in memory or in --kv-dir'],
+  restoredTokens: ['coli_engine_restored_tokens_total', 'Those of them found in --kv-dir'],
   expertRequests: ['coli_engine_expert_requests_total', 'Experts asked for'],
   expertHits: ['coli_engine_expert_hits_total', 'Experts that were in memory'],
   bytesRead: ['coli_engine_read_bytes_total', 'Bytes of experts read from storage'],
@@ -47,7 +48,7 @@ export class Metrics {
   readonly #firstToken: Histogram;
   readonly #speed: Histogram;
 
-  constructor(queue: AdmissionQueue, state: ModelState) {
+  constructor(queue: AdmissionQueue, state: ModelState, settings: Pick<ServerSettings, 'modelId' | 'version'>) {
     const registers = [this.#registry];
     this.#requests = new Counter({
       name: 'coli_http_requests_total',
@@ -74,6 +75,7 @@ export class Metrics {
     this.#copy(QUEUE_GAUGES, Gauge, () => queue.counts);
     this.#copy(QUEUE_COUNTERS, Counter, () => queue.counts);
     this.#copy(ENGINE_COUNTERS, Counter, engine);
+    this.#info(state, settings);
     this.#gauge('coli_model_ready', '1 when the model is loaded', () => (state.phase.name === 'ready' ? 1 : 0));
     this.#gauge('coli_resident_memory_bytes', 'Memory of the process', () => process.memoryUsage.rss());
     this.#gauge('coli_event_loop_delay_p99_seconds', 'Delay of the main thread since the last scrape', () => {
@@ -106,6 +108,7 @@ export class Metrics {
       fingerprint: runner.fingerprint,
       check: (request, signal) => runner.check(request, signal),
       countTokens: turn => runner.countTokens(turn),
+      promptText: turn => runner.promptText(turn),
       run: (request, signal) => this.#observe(runner, request, signal, now),
     };
   }
@@ -140,6 +143,23 @@ export class Metrics {
       registers: [this.#registry],
       collect() {
         this.set(read());
+      },
+    });
+  }
+
+  /** What does not change: always 1, its labels are what it tells. */
+  #info(state: ModelState, { modelId: model, version }: Pick<ServerSettings, 'modelId' | 'version'>): void {
+    new Gauge({
+      name: 'coli_info',
+      help: 'What answers; there when the model is loaded',
+      labelNames: ['version', 'model', 'kv', 'kernels', 'activations', 'fingerprint'],
+      registers: [this.#registry],
+      collect() {
+        this.reset();
+        const { phase } = state;
+        if (phase.name !== 'ready') return;
+        const { kv, kernels, activations } = phase.engine.info;
+        this.set({ version, model, kv, kernels, activations, fingerprint: phase.runner.fingerprint }, 1);
       },
     });
   }

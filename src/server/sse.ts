@@ -7,6 +7,7 @@ import type { ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { RequestError } from '../common/errors.ts';
 import { type HttpError, toHttpError } from './errors.ts';
+import { noteError } from './outcome.ts';
 
 /** One event. `data` is one line: JSON, or a word such as [DONE]. */
 export interface Frame {
@@ -77,6 +78,7 @@ export async function sendStream(
     } catch (error) {
       const told = abort.signal.aborted ? abort.signal.reason : error;
       const wire = toHttpError(told);
+      noteError(request, wire);
       if (wire.ours) request.log.error({ err: told }, 'a stream failed');
       for (const frame of options.errorFrames(wire)) writer.write(frame);
     } finally {

@@ -83,7 +83,13 @@ export const testEngine: Engine = {
 export type Run = (request: TurnRequest, signal: AbortSignal) => AsyncIterable<TurnEvent>;
 
 export function testRunner(run: Run): TurnRunner {
-  return { fingerprint: 'fp_test', run, check: async () => {}, countTokens: async () => 1 };
+  return {
+    fingerprint: 'fp_test',
+    run,
+    check: async () => {},
+    countTokens: async () => 1,
+    promptText: async ({ messages }) => JSON.stringify(messages),
+  };
 }
 
 /** One route of its own: the events of a turn as they are. */

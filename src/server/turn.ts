@@ -105,6 +105,8 @@ export interface TurnRunner {
   check(request: TurnRequest, signal: AbortSignal): Promise<void>;
   /** Tokens of the prompt of a chat, without running it. */
   countTokens(turn: ChatTurn): Promise<number>;
+  /** The text of that prompt, as it is encoded. */
+  promptText(turn: ChatTurn): Promise<string>;
 }
 
 /** Who may run when: at most `slots` requests at a time, one client after the other. */

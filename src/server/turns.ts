@@ -52,6 +52,9 @@ export function createTurnRunner({ engine, admission, now = () => performance.no
     async countTokens(turn: ChatTurn) {
       return (await engine.encode(chatPrompt(turn, format))).length;
     },
+    async promptText(turn: ChatTurn) {
+      return (await engine.render(chatPrompt(turn, format))).text;
+    },
   };
 }
 

@@ -73,6 +73,7 @@ export async function startTurnServer(
       counted.push(turn);
       return 42;
     },
+    promptText: async turn => JSON.stringify(turn.messages),
   };
   state.ready({} as never, runner);
   const stop = new AbortController();

@@ -54,7 +54,7 @@ function addBlock(to: Conversation, role: Role, block: AnthropicContentBlock, pa
       const text = joinText(block.content ?? '');
       if (!to.result(block.tool_use_id, block.is_error ? `Error: ${text}` : text)) {
         const what = `is ${shown(block.tool_use_id)}, but no tool_use block before it has this id`;
-        throw badField(`${path}.tool_use_id`, what);
+        throw badField(`${path}.tool_use_id`, what, 'send the message with the tool_use block before it');
       }
     }
   }

@@ -208,7 +208,7 @@ test.each<[string, object, string]>([
   [
     'a tool of the server',
     { tools: [{ type: 'web_search_20250305', name: 'web_search' }] },
-    'UNSUPPORTED_PARAMETER tools[0].type: tools[0].type "web_search_20250305" is not available',
+    'UNSUPPORTED_PARAMETER tools[0].type: tools[0].type is "web_search_20250305", which is not available',
   ],
   ['no input_schema', { tools: [{ name: 'x' }] }, 'BAD_PARAMETER tools[0].input_schema'],
   ['two tools of one name', { tools: [tool, tool] }, 'BAD_PARAMETER tools[1].name'],

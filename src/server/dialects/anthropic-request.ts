@@ -8,11 +8,19 @@ import { readHistory } from './anthropic-history.ts';
 import type { AnthropicMessageBody, AnthropicPromptBody, AnthropicTool } from './anthropic-schema.ts';
 import { badField, shown, unsupported } from './openai-body.ts';
 import { samplingOf } from './openai-fields.ts';
-import { UNSUPPORTED, type UnsupportedField } from './openai-unsupported.ts';
+import { CHAT_HINTS, type UnsupportedFields, unsupportedFields } from './openai-unsupported.ts';
 
 /** Fields with a meaning that this server does not have, and what to do instead. */
-export const ANTHROPIC_UNSUPPORTED: Readonly<Record<string, UnsupportedField>> = {
-  ...UNSUPPORTED,
+export const ANTHROPIC_UNSUPPORTED: UnsupportedFields = {
+  ...unsupportedFields({
+    ...CHAT_HINTS,
+    system: 'use system',
+    stop: 'use stop_sequences',
+    form: 'use output_config.format',
+    thinking: 'use thinking',
+    effort: 'use thinking and output_config.effort',
+    logprobs: 'use /v1/chat/completions',
+  }),
   container: { neutral: [], hint: 'code runs on the side of the client: declare a tool' },
   mcp_servers: { neutral: [[]], hint: 'connect MCP servers to the client, and declare their tools in tools' },
   inference_geo: { neutral: [], hint: 'the model runs where the server is; leave it out' },
@@ -32,6 +40,11 @@ export const ANTHROPIC_UNSUPPORTED: Readonly<Record<string, UnsupportedField>> =
   top_logprobs: { neutral: [], hint: 'use /v1/chat/completions' },
   n: { neutral: [1], hint: 'send the request several times' },
 };
+
+/** Counting takes the body of a message too, and nothing but its prompt matters then. */
+export const COUNT_UNSUPPORTED: UnsupportedFields = Object.fromEntries(
+  Object.entries(ANTHROPIC_UNSUPPORTED).filter(([name]) => name !== 'stop_sequences'),
+);
 
 /** A message to generate. `client`: whose turn it is in the queue. */
 export function messageTurn(body: AnthropicMessageBody, client: string): TurnRequest {
@@ -80,7 +93,7 @@ function readTool(tool: AnthropicTool, index: number, all: readonly AnthropicToo
   const path = `tools[${index}]`;
   if (type != null && type !== 'custom') {
     const hint = 'declare tools of your own, with a name and an input_schema';
-    throw unsupported(`${path}.type`, hint, `${shown(type)} is not available here`);
+    throw unsupported(`${path}.type`, hint, `is ${shown(type)}, which is not available here`);
   }
   if (parameters === undefined) throw badField(`${path}.input_schema`, 'is missing: it must be a JSON schema');
   if (all.findIndex(other => other.name === name) !== index)

@@ -137,6 +137,7 @@ export const AnthropicPromptBody = looseObject({
 });
 
 const maxTokens = 'must be a whole number from 1 up';
+const stop = `must be a string of 1 to ${MAX_STOP_LENGTH} characters`;
 const stops = `must be an array of at most ${MAX_STOP_STRINGS} strings, each of 1 to ${MAX_STOP_LENGTH} characters`;
 
 export const AnthropicMessageBody = AnthropicPromptBody.extend({
@@ -145,7 +146,7 @@ export const AnthropicMessageBody = AnthropicPromptBody.extend({
     .min(1, maxTokens)
     .describe('Most tokens of the answer, thinking included; more than the context has left is reduced to that.'),
   stop_sequences: z
-    .array(z.string({ error: stops }).min(1, stops).max(MAX_STOP_LENGTH, stops), { error: stops })
+    .array(z.string({ error: stop }).min(1, stop).max(MAX_STOP_LENGTH, stop), { error: stops })
     .max(MAX_STOP_STRINGS, stops)
     .nullish(),
   stream: commonFields.stream,

@@ -7,7 +7,7 @@ import type { HttpError } from '../errors.ts';
 import type { Frame } from '../sse.ts';
 import { type AnthropicEvent, type AnthropicOptions, messageEvents } from './anthropic-events.ts';
 import { collectMessage } from './anthropic-message.ts';
-import { ANTHROPIC_UNSUPPORTED, messageTurn, promptTurn } from './anthropic-request.ts';
+import { ANTHROPIC_UNSUPPORTED, COUNT_UNSUPPORTED, messageTurn, promptTurn } from './anthropic-request.ts';
 import {
   AnthropicErrorReply,
   AnthropicMessage,
@@ -55,7 +55,7 @@ export const anthropicDialect: Dialect = {
 };
 
 const parseMessage = (body: unknown) => parseBody(AnthropicMessageBody, body, ANTHROPIC_UNSUPPORTED);
-const parsePrompt = (body: unknown) => parseBody(AnthropicPromptBody, body, ANTHROPIC_UNSUPPORTED);
+const parsePrompt = (body: unknown) => parseBody(AnthropicPromptBody, body, COUNT_UNSUPPORTED);
 
 async function answer(
   context: DialectContext,

@@ -2,9 +2,9 @@
 
 import type * as z from 'zod';
 import { RequestError } from '../../common/errors.ts';
-import { UNSUPPORTED, type UnsupportedField } from './openai-unsupported.ts';
+import { UNSUPPORTED, type UnsupportedFields } from './openai-unsupported.ts';
 
-/** Values in a body, its prompt apart: a long history with many tools has some thousands, and each may be a mistake to tell. */
+/** Values in a body, token ids apart: a long history with many tools has some thousands, and each may be a mistake to tell. */
 export const MAX_VALUES = 50_000;
 /** Characters of a field's name or value that a message repeats. */
 const MAX_SHOWN = 60;
@@ -28,26 +28,28 @@ export function unsupported(parameter: string, hint: string, what = 'is not supp
 
 /**
  * The body as `schema` says. Fields it does not name are accepted, unless they are known to mean something that is not done:
- * those of UNSUPPORTED, and `also` those of this route alone. Throws RequestErrors that name the first field at fault.
+ * those of `refused`. Throws RequestErrors that name the first field at fault.
  */
 export function parseBody<T extends z.ZodType>(
   schema: T,
   body: unknown,
-  also: Readonly<Record<string, UnsupportedField>> = {},
+  refused: UnsupportedFields = UNSUPPORTED,
 ): z.output<T> {
   if (typeof body !== 'object' || body === null || Array.isArray(body)) {
     throw new RequestError('BAD_BODY', 'the body must be a JSON object');
   }
-  const { prompt: _, ...rest } = body as { prompt?: unknown };
+  const { prompt: _, tokens: __, ...rest } = body as { prompt?: unknown; tokens?: unknown };
   if (countValues(rest, MAX_VALUES) > MAX_VALUES) {
-    throw new RequestError('TOO_MANY_VALUES', `the body has more than ${MAX_VALUES} values`);
+    throw new RequestError('TOO_MANY_VALUES', `the body has more than ${MAX_VALUES} values`, {
+      hint: 'send a shorter history, or fewer and smaller tools and schemas',
+    });
   }
   const named = (schema as { shape?: object }).shape ?? {};
-  for (const [name, { neutral, hint }] of Object.entries({ ...UNSUPPORTED, ...also })) {
+  for (const [name, { neutral, hint }] of Object.entries(refused)) {
     if (!Object.hasOwn(body, name) || Object.hasOwn(named, name)) continue;
     const value = (body as Record<string, unknown>)[name];
     if (value !== null && !neutral.some(same => JSON.stringify(same) === JSON.stringify(value))) {
-      throw unsupported(name, hint, value === true ? undefined : `${shown(value)} is not supported`);
+      throw unsupported(name, hint, asNot(value));
     }
   }
   const parsed = schema.safeParse(body);
@@ -64,6 +66,13 @@ export function fieldName(path: Path): string {
     else name += `[${JSON.stringify(String(key).slice(0, MAX_SHOWN))}]`;
   }
   return name;
+}
+
+/** Behind a field's name: that it has a value which is not supported. */
+export function asNot(value: unknown): string {
+  return value === true || typeof value === 'object'
+    ? 'is not supported'
+    : `is ${shown(value)}, which is not supported`;
 }
 
 /** A value as messages show it. */
@@ -95,7 +104,8 @@ function fromIssue(issue: z.core.$ZodIssue, body: unknown): RequestError {
   const name = fieldName(path);
   const wanted = message.replace(/^Invalid input: expected (\w+).*$/, 'must be of type $1');
   if (value === undefined) return badField(name, `is missing: it ${wanted}`);
-  return badField(name, `${wanted}, not ${shown(value)}`);
+  // "must not be empty" says it all
+  return badField(name, wanted.startsWith('must not ') ? wanted : `${wanted}, not ${shown(value)}`);
 }
 
 /** Of a union's issues, the one of the option that went furthest before it failed. */

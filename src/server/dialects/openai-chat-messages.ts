@@ -56,8 +56,8 @@ export interface Conversation {
 }
 
 /**
- * A developer is a system message; parts are joined; arguments of calls become objects; a tool's result gets the name of its
- * call. Empty assistant messages at the end, left there by a turn that failed, are dropped. Throws RequestErrors naming the field.
+ * A developer is a system message; parts are joined; arguments of calls become objects; a tool's result must follow its call and
+ * gets its name. Empty assistant messages at the end, left there by a turn that failed, are dropped. Throws RequestErrors naming the field.
  */
 export function conversationOf(messages: readonly Message[]): Conversation {
   const kept = messages.slice(0, messages.findLastIndex(message => !isEmptyAnswer(message)) + 1);
@@ -89,6 +89,10 @@ function translate(message: Message, at: string, names: Map<string, string>): Tu
       return { role: 'user', content: textOf(message.content, at), ...withoutNulls({ name: message.name }) };
     case 'tool': {
       const { tool_call_id } = message;
+      if (!names.has(tool_call_id)) {
+        const what = `is ${shown(tool_call_id)}, but no call before it has this id`;
+        throw badField(`${at}.tool_call_id`, what, 'send the assistant message with the call before it');
+      }
       const name = message.name ?? names.get(tool_call_id);
       return { role: 'tool', content: textOf(message.content, at), tool_call_id, ...withoutNulls({ name }) };
     }

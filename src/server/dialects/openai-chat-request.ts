@@ -17,6 +17,7 @@ import {
   text,
   withoutNulls,
 } from './openai-fields.ts';
+import { UNSUPPORTED, type UnsupportedFields } from './openai-unsupported.ts';
 
 /** Each is rendered by the template; far beyond what a context holds. */
 export const MAX_MESSAGES = 10_000;
@@ -46,6 +47,10 @@ export const ChatBody = z
     enable_thinking: flag()
       .nullish()
       .describe('Whether the model reasons first. Default: as its template does. An extension.'),
+    add_generation_prompt: flag().nullish().describe('As vLLM has it; must agree with how messages end. An extension.'),
+    continue_final_message: flag()
+      .nullish()
+      .describe('As vLLM has it; must agree with how messages end: an assistant message is continued. An extension.'),
     chat_template_kwargs: looseObject({
       enable_thinking: flag().nullish(),
       thinking: flag().nullish(),
@@ -59,22 +64,18 @@ export const ChatBody = z
   .describe('A conversation to be answered.');
 export type ChatBody = z.output<typeof ChatBody>;
 
+const CHAT_UNSUPPORTED: UnsupportedFields = {
+  ...UNSUPPORTED,
+  echo: { neutral: [false], hint: 'use /v1/completions' },
+};
+
 export function parseChat(body: unknown): ChatBody {
-  return parseBody(ChatBody, body, { echo: { neutral: [false], hint: 'use /v1/completions' } });
+  return parseBody(ChatBody, body, CHAT_UNSUPPORTED);
 }
 
 /** Throws RequestErrors that name the field. `client`: whose turn it is in the queue. */
 export function chatTurn(body: ChatBody, client: string): TurnRequest {
-  const { messages, continueFinal } = conversationOf(body.messages);
-  const prompt: ChatTurn = { kind: 'chat', messages, continueFinal, ...toolsOf(body), ...thinkingOf(body) };
-  if (continueFinal && prompt.tools.length > 0) {
-    const hint = 'leave tools out, or end with a user or tool message';
-    throw badField(
-      `messages[${messages.length - 1}]`,
-      "is an assistant's and would be continued, which needs a request without tools",
-      hint,
-    );
-  }
+  const prompt = chatPromptTurn(body);
   if (body.top_logprobs != null && !body.logprobs)
     throw badField('top_logprobs', 'needs logprobs', 'set logprobs to true');
   const request = {
@@ -85,6 +86,30 @@ export function chatTurn(body: ChatBody, client: string): TurnRequest {
   };
   checkSampling(request);
   return request;
+}
+
+/** The prompt of a chat, which is also what /apply-template shows. Throws RequestErrors that name the field. */
+export function chatPromptTurn(body: ChatBody): ChatTurn {
+  const { messages, continueFinal } = conversationOf(body.messages);
+  const prompt: ChatTurn = { kind: 'chat', messages, continueFinal, ...toolsOf(body), ...thinkingOf(body) };
+  if (continueFinal && prompt.tools.length > 0) {
+    const hint = 'leave tools out, or end with a user or tool message';
+    throw badField(
+      `messages[${messages.length - 1}]`,
+      "is an assistant's and would be continued, which needs a request without tools",
+      hint,
+    );
+  }
+  checkEnding('add_generation_prompt', body.add_generation_prompt, !continueFinal);
+  checkEnding('continue_final_message', body.continue_final_message, continueFinal);
+  return prompt;
+}
+
+/** How messages end decides whether the last one is continued; a field may say the same, but not the contrary. */
+function checkEnding(field: string, value: boolean | null | undefined, actual: boolean): void {
+  if (value == null || value === actual) return;
+  const what = `is ${value}, but a last message of an assistant is continued, and only such a one`;
+  throw unsupported(field, 'leave it out', what);
 }
 
 /** Several fields say the same, and may not contradict each other. */

@@ -26,11 +26,17 @@ test('a prompt is text or ids, one or several', () => {
 });
 
 test('any other prompt is refused', () => {
-  const wrong = [null, 1, {}, true, [], [[]], ['a', 1], [1, 'a'], [[1], 2], [[1], 'a'], [-1], [1.5], [[1], []], [null]];
+  const wrong = [null, 1, {}, true, [], [[]], ['a', 1], [1, 'a'], [[1], 2], [[1], 'a'], [[1], []], [null]];
   for (const prompt of [...wrong, Array(MAX_PROMPTS + 1).fill('a')]) {
     expect(mistake({ prompt }), JSON.stringify(prompt)).toEqual({ code: 'BAD_PARAMETER', param: 'prompt' });
   }
   expect(mistake({ prompt: undefined })).toEqual({ code: 'BAD_PARAMETER', param: 'prompt' });
+});
+
+test('a wrong token id is named by its place', () => {
+  expect(mistake({ prompt: [-1] })).toEqual({ code: 'BAD_PARAMETER', param: 'prompt[0]' });
+  expect(mistake({ prompt: [1, 2, 1.5] })).toEqual({ code: 'BAD_PARAMETER', param: 'prompt[2]' });
+  expect(mistake({ prompt: [[1], [2, 'a']] })).toEqual({ code: 'BAD_PARAMETER', param: 'prompt[1][1]' });
 });
 
 test('a million token ids are read at once', () => {

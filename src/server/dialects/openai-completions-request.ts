@@ -3,9 +3,9 @@
 import * as z from 'zod';
 import { checkSampling } from '../../engine/sampling-options.ts';
 import type { TurnRequest } from '../turn.ts';
-import { badField, parseBody, unsupported } from './openai-body.ts';
+import { badField, parseBody, shown, unsupported } from './openai-body.ts';
 import { commonFields, flag, maxTokensOf, outputLimits, sampling, samplingOf, withoutNulls } from './openai-fields.ts';
-import type { UnsupportedField } from './openai-unsupported.ts';
+import { CHAT_HINTS, type UnsupportedField, type UnsupportedFields, unsupportedFields } from './openai-unsupported.ts';
 
 /** As in the OpenAI API. */
 export const DEFAULT_MAX_TOKENS = 16;
@@ -42,7 +42,15 @@ export const CompletionBody = z
 export type CompletionBody = z.output<typeof CompletionBody>;
 
 const chatOnly = (...neutral: unknown[]): UnsupportedField => ({ neutral, hint: 'use /v1/chat/completions' });
-const CHAT_ONLY: Readonly<Record<string, UnsupportedField>> = {
+const COMPLETION_UNSUPPORTED: UnsupportedFields = {
+  ...unsupportedFields({
+    ...CHAT_HINTS,
+    conversation: 'use prompt',
+    system: 'put it into prompt',
+    thinking: 'use /v1/chat/completions',
+    effort: 'use /v1/chat/completions',
+    toolChoice: 'use /v1/chat/completions',
+  }),
   messages: chatOnly(),
   tools: chatOnly([]),
   tool_choice: chatOnly('none'),
@@ -53,7 +61,9 @@ const CHAT_ONLY: Readonly<Record<string, UnsupportedField>> = {
 };
 
 export function parseCompletion(body: unknown): CompletionBody {
-  return parseBody(CompletionBody, body, CHAT_ONLY);
+  const { prompt } = (body ?? {}) as { prompt?: unknown };
+  for (const [at, item] of Array.isArray(prompt) ? prompt.entries() : []) checkPromptItem(item, `prompt[${at}]`);
+  return parseBody(CompletionBody, body, COMPLETION_UNSUPPORTED);
 }
 
 /** In the order of the prompts. Throws RequestErrors that name the field. `client`: whose turn it is in the queue. */
@@ -72,6 +82,20 @@ export function completionTurns(body: CompletionBody, client: string): TurnReque
   return all.map(prompt => ({ ...shared, prompt: { kind: 'text', prompt, echo: body.echo ?? false } }));
 }
 
+/** Names the id at fault; what kinds may stand together is for the schema to say. */
+function checkPromptItem(item: unknown, at: string): void {
+  if (typeof item === 'number' && !isId(item))
+    throw badField(at, `must be a token id, not ${item}`, 'ids are whole numbers from 0 up');
+  if (!Array.isArray(item)) return;
+  const bad = item.findIndex(id => !isId(id));
+  if (bad >= 0)
+    throw badField(`${at}[${bad}]`, `must be a token id, not ${shown(item[bad])}`, 'ids are whole numbers from 0 up');
+}
+
+function isId(value: unknown): boolean {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
+}
+
 function promptsOf(prompt: Prompt): (string | number[])[] {
   if (typeof prompt === 'string') return [prompt];
   return typeof prompt[0] === 'number' ? [prompt as number[]] : (prompt as (string | number[])[]);
@@ -84,5 +108,5 @@ function isPrompt(value: unknown): boolean {
 }
 
 function isIds(value: unknown): boolean {
-  return Array.isArray(value) && value.length > 0 && value.every(id => Number.isSafeInteger(id) && id >= 0);
+  return Array.isArray(value) && value.length > 0 && value.every(isId);
 }

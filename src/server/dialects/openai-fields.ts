@@ -8,7 +8,7 @@ import { SAMPLING_RULES, type SamplingField } from '../../engine/sampling-option
 import { MAX_STOP_LENGTH, MAX_STOP_STRINGS } from '../../engine/stops.ts';
 import type { GrammarSpec, JsonSchema } from '../../grammar/api.ts';
 import type { TurnRequest, TurnUsage } from '../turn.ts';
-import { badField, unsupported } from './openai-body.ts';
+import { asNot, badField, unsupported } from './openai-body.ts';
 
 export const text = () => z.string({ error: 'must be a string' });
 export const flag = () => z.boolean({ error: 'must be true or false' });
@@ -22,7 +22,7 @@ export const oneOf = (names: string) => (issue: { code?: string }) =>
 
 /** A number in the range that the engine has for it. */
 export function sampling(field: SamplingField, description: string) {
-  const { accepts, range, name } = SAMPLING_RULES[field];
+  const { accepts, range } = SAMPLING_RULES[field];
   const error = `must be ${range}`;
   const whole = range.startsWith('a whole number');
   return z
@@ -30,12 +30,22 @@ export function sampling(field: SamplingField, description: string) {
     .refine(accepts, error)
     .meta(whole ? { type: 'integer' } : {})
     .nullish()
-    .describe(`${description} ${name === 'seed' ? 'R' : 'Default: as the model suggests. R'}ange: ${range}.`);
+    .describe(`${description} ${DEFAULTS[field] ?? 'Default: as the model suggests.'} Range: ${range}.`);
 }
+
+/** What a field comes to that is left out, where generation_config.json has no say in it. */
+const DEFAULTS: Readonly<Partial<Record<SamplingField, string>>> = {
+  seed: 'Default: a random one.',
+  presencePenalty: 'Default: 0.',
+  frequencyPenalty: 'Default: 0.',
+  maxTokens: 'Default: as the model suggests, else the rest of the context.',
+  logprobs: 'Default: none.',
+};
 
 const maxTokens = (description: string) => sampling('maxTokens', description);
 const stopMessage = `must be a string or an array of at most ${MAX_STOP_STRINGS} strings, each of 1 to ${MAX_STOP_LENGTH} characters`;
-const StopString = z.string({ error: stopMessage }).min(1, stopMessage).max(MAX_STOP_LENGTH, stopMessage);
+const stopString = `must be a string of 1 to ${MAX_STOP_LENGTH} characters`;
+const StopString = z.string({ error: stopString }).min(1, stopString).max(MAX_STOP_LENGTH, stopString);
 
 /** Fields of sampling and of the stream, the same on every route. */
 export const commonFields = {
@@ -50,7 +60,7 @@ export const commonFields = {
     'frequencyPenalty',
     'Taken from the scores of tokens of the answer as often as they occurred.',
   ),
-  seed: sampling('seed', 'The same prompt and seed give the same bytes. Default: a random one.'),
+  seed: sampling('seed', 'The same prompt and seed give the same bytes.'),
   logit_bias: z
     .record(z.string(), z.number({ error: 'must be a number from -100 to 100' }), {
       error: 'must be an object of token ids with numbers from -100 to 100',
@@ -126,8 +136,7 @@ type CommonBody = z.output<typeof Common>;
 /** The sampler's part of a turn; fields that are null are left out. */
 export function samplingOf(body: CommonBody): Omit<TurnRequest, 'prompt' | 'client' | 'logprobs'> {
   const stop = typeof body.stop === 'string' ? [body.stop] : body.stop;
-  if (body.n != null && body.n > 1)
-    throw unsupported('n', 'send the request several times', `${body.n} is not supported`);
+  if (body.n != null && body.n > 1) throw unsupported('n', 'send the request several times', asNot(body.n));
   if (body.stream_options && !body.stream) throw badField('stream_options', 'needs stream', 'set stream to true');
   return withoutNulls({
     temperature: body.temperature,

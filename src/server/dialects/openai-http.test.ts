@@ -53,6 +53,7 @@ const runner: TurnRunner = {
     check(request);
   },
   countTokens: async () => 5,
+  promptText: async () => '',
 };
 
 let server: ServerApp;

@@ -109,7 +109,7 @@ export function responseObject(
     background: false,
     frequency_penalty: body.frequency_penalty ?? sampling?.frequencyPenalty ?? 0,
     instructions: body.instructions ?? null,
-    max_output_tokens: body.max_output_tokens ?? null,
+    max_output_tokens: sampling?.maxTokens ?? body.max_output_tokens ?? null,
     max_tool_calls: null,
     metadata: body.metadata ?? {},
     parallel_tool_calls: body.parallel_tool_calls ?? true,

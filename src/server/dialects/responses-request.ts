@@ -3,9 +3,9 @@
 import { checkSampling } from '../../engine/sampling-options.ts';
 import type { GrammarSpec, JsonSchema } from '../../grammar/api.ts';
 import type { ChatTurn, TurnRequest } from '../turn.ts';
-import { badField, shown, unsupported } from './openai-body.ts';
+import { asNot, badField, shown, unsupported } from './openai-body.ts';
 import { samplingOf, withoutNulls } from './openai-fields.ts';
-import { UNSUPPORTED, type UnsupportedField } from './openai-unsupported.ts';
+import { CHAT_HINTS, type UnsupportedFields, unsupportedFields } from './openai-unsupported.ts';
 import { readInput } from './responses-history.ts';
 import type { ResponsesBody } from './responses-schema.ts';
 
@@ -13,8 +13,17 @@ const keepsNothing = 'no conversation is kept here: send all of it in input';
 const leaveOut = 'leave it out';
 
 /** Fields with a meaning that this server does not have, and what to do instead. */
-export const RESPONSES_UNSUPPORTED: Readonly<Record<string, UnsupportedField>> = {
-  ...UNSUPPORTED,
+export const RESPONSES_UNSUPPORTED: UnsupportedFields = {
+  ...unsupportedFields({
+    ...CHAT_HINTS,
+    conversation: 'use input',
+    system: 'use instructions',
+    maxTokens: 'use max_output_tokens',
+    form: 'use text.format, grammar or regex',
+    thinking: 'use reasoning.effort',
+    effort: 'use reasoning.effort',
+    logprobs: 'use top_logprobs',
+  }),
   store: { neutral: [false], hint: 'answers are not kept: leave it out, or say false' },
   previous_response_id: { neutral: [], hint: keepsNothing },
   conversation: { neutral: [], hint: keepsNothing },
@@ -33,7 +42,6 @@ export const RESPONSES_UNSUPPORTED: Readonly<Record<string, UnsupportedField>> =
   response_format: { neutral: [{ type: 'text' }], hint: 'use text.format' },
   reasoning_effort: { neutral: [], hint: 'use reasoning.effort' },
   enable_thinking: { neutral: [], hint: 'use reasoning.effort' },
-  thinking: { neutral: [], hint: 'use reasoning.effort' },
   logprobs: { neutral: [false], hint: 'use top_logprobs' },
   n: { neutral: [1], hint: 'send the request several times' },
 };
@@ -125,7 +133,7 @@ function readTool({ name, description, parameters, ...rest }: Tool, index: numbe
 function refuseOptions({ text, reasoning }: ResponsesBody): void {
   const verbosity = text?.verbosity ?? 'medium';
   if (verbosity !== 'medium') {
-    throw unsupported('text.verbosity', 'ask for it in instructions', `${shown(verbosity)} is not supported`);
+    throw unsupported('text.verbosity', 'ask for it in instructions', asNot(verbosity));
   }
   const { context, mode } = reasoning ?? {};
   if (context != null && context !== 'auto') throw unsupported('reasoning.context', leaveOut);

@@ -5,21 +5,22 @@ import { RequestError } from '../../common/errors.ts';
 import type { Engine } from '../../engine/api.ts';
 import type { RouteParts } from '../app.ts';
 import type { App } from '../dialect.ts';
-import { conversationOf, Message } from '../dialects/openai-chat-messages.ts';
+import { parseBody, shown } from '../dialects/openai-body.ts';
+import { ChatBody, chatPromptTurn, parseChat } from '../dialects/openai-chat-request.ts';
+import { flag, text } from '../dialects/openai-fields.ts';
+import { bodyParser } from '../dialects/route-body.ts';
 import { ErrorReply, modelErrors } from '../schemas.ts';
 
 /** Ids in one request; contexts are shorter. */
 const MAX_IDS = 1 << 20;
-const MAX_MESSAGES = 4096;
-const MAX_TOOLS = 512;
 
 const errors = { ...modelErrors, 413: ErrorReply, 415: ErrorReply };
 
-const TokenizeBody = z.object({
-  content: z.string(),
-  add_special: z.boolean().nullish().describe('Add what the tokenizer puts around a text, such as BOS; default false'),
-  parse_special: z.boolean().nullish().describe('Read spellings of control tokens as these; default true'),
-  with_pieces: z.boolean().nullish().describe('Tell the text of each token; default false'),
+const TokenizeBody = z.looseObject({
+  content: text(),
+  add_special: flag().nullish().describe('Add what the tokenizer puts around a text, such as BOS; default false'),
+  parse_special: flag().nullish().describe('Read spellings of control tokens as these; default true'),
+  with_pieces: flag().nullish().describe('Tell the text of each token; default false'),
 });
 
 const Piece = z.object({
@@ -27,11 +28,15 @@ const Piece = z.object({
   piece: z.union([z.string(), z.array(z.int())]).describe('Bytes where they are no whole characters'),
 });
 
-const ApplyTemplateBody = z.object({
-  messages: z.array(Message).min(1).max(MAX_MESSAGES),
-  tools: z.array(z.record(z.string(), z.unknown())).max(MAX_TOOLS).nullish(),
-  chat_template_kwargs: z.record(z.string(), z.unknown()).nullish().describe('Further variables of the template'),
+const tokensMessage = `must be an array of at most ${MAX_IDS} token ids`;
+const DetokenizeBody = z.looseObject({
+  tokens: z
+    .custom<number[]>(value => Array.isArray(value) && value.length <= MAX_IDS, { error: tokensMessage })
+    .meta({ type: 'array', maxItems: MAX_IDS, items: { type: 'integer', minimum: 0 } })
+    .describe('Token ids'),
 });
+
+const parsed = (schema: z.ZodType) => bodyParser(body => parseBody(schema, body, {}));
 
 export function textRoutes(app: App, { state }: RouteParts): void {
   const tags = ['Text'];
@@ -44,6 +49,7 @@ export function textRoutes(app: App, { state }: RouteParts): void {
         body: TokenizeBody,
         response: { 200: z.object({ tokens: z.union([z.array(z.int()), z.array(Piece)]) }), ...errors },
       },
+      validatorCompiler: parsed(TokenizeBody),
     },
     async request => {
       const { engine } = state;
@@ -60,9 +66,10 @@ export function textRoutes(app: App, { state }: RouteParts): void {
       schema: {
         tags,
         summary: 'Token ids to text',
-        body: z.object({ tokens: z.array(z.int().min(0)).max(MAX_IDS) }),
+        body: DetokenizeBody,
         response: { 200: z.object({ content: z.string() }), ...errors },
       },
+      validatorCompiler: parsed(DetokenizeBody),
     },
     async request => {
       const { engine } = state;
@@ -76,18 +83,14 @@ export function textRoutes(app: App, { state }: RouteParts): void {
     {
       schema: {
         tags,
-        summary: 'Messages to the text of a prompt',
-        body: ApplyTemplateBody,
+        summary: 'The text of the prompt of a chat completion',
+        description: 'Takes the body of one; only the fields that make its prompt matter.',
+        body: ChatBody,
         response: { 200: z.object({ prompt: z.string() }), ...errors },
       },
+      validatorCompiler: bodyParser(parseChat),
     },
-    async request => {
-      const { engine } = state;
-      const { tools, chat_template_kwargs: variables } = request.body;
-      const { messages, continueFinal } = conversationOf(request.body.messages);
-      const prompt = { messages, tools: tools ?? undefined, variables: variables ?? undefined, continueFinal };
-      return { prompt: (await engine.render(prompt)).text };
-    },
+    async request => ({ prompt: await state.runner.promptText(chatPromptTurn(request.body)) }),
   );
 }
 
@@ -109,11 +112,11 @@ function requireNoControls(content: string, { text }: Engine): void {
 }
 
 function requireIds(tokens: readonly number[], vocabSize: number): void {
-  const at = tokens.findIndex(id => id >= vocabSize);
+  const at = tokens.findIndex(id => !Number.isSafeInteger(id) || id < 0 || id >= vocabSize);
   if (at < 0) return;
   throw new RequestError(
     'BAD_PARAMETER',
-    `tokens[${at}] is ${tokens[at]}, but the ids of this model end at ${vocabSize - 1}`,
+    `tokens[${at}] is ${shown(tokens[at])}, but the ids of this model are whole numbers from 0 to ${vocabSize - 1}`,
     {
       hint: 'send ids that /tokenize or an answer gave',
       details: { parameter: `tokens[${at}]` },
