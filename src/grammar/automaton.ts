@@ -9,7 +9,7 @@ import { spelled } from './json-text.ts';
 /** Steps of all automata of one schema: some 0.5 s. Patterns exist whose automata are exponentially large. */
 export const MAX_STEPS = 4_000_000;
 /** Rules of one string: the library computes a mask for each. */
-const MAX_RULES = 1500;
+const MAX_RULES = 600;
 const MAX_NFA_STATES = 20_000;
 
 /** The work that is left; throws TooLarge when it is spent. */
