@@ -43,6 +43,7 @@ export function describe(files: ModelFiles, options: EngineOptions, planned: Pla
   const { checkpoint, family, shape, records } = files;
   const { settings } = planned;
   const notes = [...planned.notes, chosen.kernelWarning, chosen.ioNote].filter(note => note !== null);
+  if (options.kv === 'bf16') notes.push('keys and values are kept as bf16: the numbers are not those of f32');
   const unused = unsupportedGenerationSettings(checkpoint.generationConfig);
   if (unused.length > 0)
     notes.push(`generation_config.json: ${listNames(unused, MAX_SETTINGS_TOLD)}: not supported, without effect`);

@@ -67,6 +67,12 @@ function hostForbidden(host: string | undefined): RequestError {
 }
 
 function originForbidden(origin: string): RequestError {
+  if (origin === 'null') {
+    return new RequestError('ORIGIN_FORBIDDEN', 'pages without an origin ("null") may not use this server', {
+      hint: 'they cannot be told apart, so none is allowed: serve the page over HTTP, and name its origin with --cors-origin',
+      details: { origin },
+    });
+  }
   return new RequestError('ORIGIN_FORBIDDEN', `pages of ${JSON.stringify(origin)} may not use this server`, {
     hint: 'to allow them, start it with --cors-origin ORIGIN, spelled exactly like this',
     details: { origin },
@@ -76,6 +82,11 @@ function originForbidden(origin: string): RequestError {
 /** An origin as browsers send it: scheme, host, port, nothing else. Throws UsageError. */
 export function checkOrigin(text: string): string {
   if (/^[a-z][a-z0-9+.-]*:\/\/[^\s/?#@*]+$/.test(text)) return text;
+  if (text === 'null') {
+    throw new UsageError('BAD_FLAG', '--cors-origin cannot be null: files and sandboxed frames of every page have it', {
+      hint: 'serve the page over HTTP, and give its origin, like http://localhost:5173',
+    });
+  }
   throw new UsageError('BAD_FLAG', `--cors-origin must be one origin, not ${JSON.stringify(text)}`, {
     hint: 'write it as browsers do, like http://localhost:5173: no path, no slash at the end, no *',
   });

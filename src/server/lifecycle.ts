@@ -35,20 +35,19 @@ export async function startServer(parts: ListenParts): Promise<RunningServer> {
   const server = await createApp({ ...parts, stop: stop.signal });
   try {
     const [first, ...more] = host === 'localhost' ? await localAddresses() : [host];
-    await server.app.listen({ host: first, port }).catch(error => {
+    await listen(server.servers[0], first, port).catch(error => {
       throw listenError(error, host, port, parts.others?.() ?? []);
     });
     const chosen = portOf(server.servers[0]);
     for (const address of more) await listenToo(server, address, chosen);
   } catch (error) {
-    await server.app.close();
-    for (const extra of server.servers) extra.close();
+    await closePorts(server);
     throw error;
   }
   let stopped: Promise<void> | null = null;
   return {
     port: portOf(server.servers[0]),
-    urls: server.servers.map(urlOf),
+    urls: server.servers.filter(({ listening }) => listening).map(urlOf),
     stop: graceMs => (stopped ??= stopServer(server, parts.queue, stop, graceMs)),
   };
 }
@@ -61,8 +60,7 @@ async function stopServer(
 ): Promise<void> {
   const reason = new RequestError('SERVER_STOPPING', 'the server is stopping', { hint: 'try again when it is back' });
   queue.stop(reason);
-  const closed = app.close();
-  for (const server of servers.slice(1)) server.close();
+  const closed = closePorts({ app, servers });
   await within(graceMs, idle());
   stop.abort(reason);
   await within(LAST_WORDS_MS, idle());
@@ -85,16 +83,28 @@ async function localAddresses(): Promise<string[]> {
 }
 
 async function listenToo(server: ServerApp, host: string, port: number): Promise<void> {
-  const extra = server.addServer();
-  await new Promise<void>((resolve, reject) => {
-    extra.once('error', (error: NodeJS.ErrnoException) => {
-      // this machine has no such address family
-      const missing = error.code === 'EADDRNOTAVAIL' || error.code === 'EAFNOSUPPORT';
-      if (missing) resolve();
-      else reject(listenError(error, host, port, []));
-    });
-    extra.listen(port, host, resolve);
+  await listen(server.addServer(), host, port).catch((error: NodeJS.ErrnoException) => {
+    // this machine has no such address family
+    if (error.code === 'EADDRNOTAVAIL' || error.code === 'EAFNOSUPPORT') return;
+    throw listenError(error, host, port, []);
   });
+}
+
+/** Not by Fastify, which would log a line of its own for each address. */
+function listen(server: Server, host: string, port: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(port, host, () => {
+      server.off('error', reject);
+      resolve();
+    });
+  });
+}
+
+/** Takes no connections any more; resolves when the last one has ended. */
+async function closePorts({ app, servers }: Pick<ServerApp, 'app' | 'servers'>): Promise<void> {
+  const closed = servers.map(server => new Promise<void>(resolve => server.close(() => resolve())));
+  await Promise.all([app.close(), ...closed]);
 }
 
 function listenError(
