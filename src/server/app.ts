@@ -264,7 +264,7 @@ function readBodies(app: App, budget: BodyBudget, { logPrompts }: ServerSettings
 
 function errorHandler(errorBody: (error: HttpError, requestId: string) => unknown, state: ModelState) {
   return (error: unknown, request: FastifyRequest, reply: FastifyReply) => {
-    const wire = toHttpError(error);
+    const wire = toHttpError(error, request.body);
     noteError(request, wire);
     state.noteFailure(error);
     if (wire.ours) request.log.error({ err: error }, 'a request failed');
