@@ -28,8 +28,9 @@ export async function startServe(flags: readonly string[], nodeFlags: readonly s
   // a `coli stop` of somebody else shall not find it
   const runtime = mkdtempSync(join(tmpdir(), 'coli-serve-'));
   const child = spawn(process.execPath, args, {
-    stdio: ['ignore', 'ignore', 'pipe'],
-    env: { ...env, NO_COLOR: '1', XDG_RUNTIME_DIR: runtime },
+    // as by the launcher, whose end a server sees: it ends with this process, however that ends
+    stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+    env: { ...env, NO_COLOR: '1', XDG_RUNTIME_DIR: runtime, COLI_LAUNCHED: '1' },
   });
   const ended = new Promise<number | string>(resolve => {
     child.once('close', (code, signal) => {
@@ -68,9 +69,9 @@ function listening(child: ChildProcess): Promise<{ port: number; complaints: str
       const lines = (rest + data).split('\n');
       rest = lines.pop()!;
       for (const line of lines) {
-        port ||= Number(/^Listening on http:\/\/127\.0\.0\.1:(\d+)/.exec(line)?.[1] ?? 0);
+        port ||= Number(/"msg":"Listening on http:\/\/127\.0\.0\.1:(\d+)/.exec(line)?.[1] ?? 0);
         complaints.push(line);
-        if (!line.startsWith('Ready: ')) continue;
+        if (!line.includes('"msg":"Ready: ')) continue;
         // what it says of its start is no complaint
         complaints.length = 0;
         clearTimeout(timer);

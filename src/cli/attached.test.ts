@@ -222,6 +222,22 @@ describe('a refusal is told in the words of the server, and nothing is sent agai
   });
 });
 
+test('what helps a program does not help in a chat: it is told what does', async () => {
+  const says = async (status: number, code: string, message: string) => {
+    const { talker } = await attach([refuse(status, code, message)]);
+    return all(talker).catch(({ message, hint }) => `${message} | ${hint}`);
+  };
+  const room = 'the prompt has 70 tokens; the context of 64 leaves no room for an answer';
+  for (const help of ['or use a larger --ctx', '; this model takes no larger context']) {
+    expect(await says(400, 'context_length_exceeded', `${room}; shorten the prompt ${help}`)).toMatch(
+      /^the server says: the prompt has 70 tokens; the context of 64 leaves no room for an answer \| .*:undo.*:reset$/,
+    );
+  }
+  expect(await says(404, 'model_not_found', 'this server has no model "a"; ask for "b", or leave the model out')).toBe(
+    'the server says: this server has no model "a" | to talk with another model, start a new chat',
+  );
+});
+
 describe('a server that can answer later', () => {
   test('busy: said once, asked again after Retry-After, then answered', async () => {
     const { clock, slept } = testClock();

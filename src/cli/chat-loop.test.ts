@@ -36,7 +36,7 @@ function scriptedEngine(context: number): Engine {
 
 async function talk(
   messages: (string | (() => string))[],
-  { context = 50, system, talker }: { context?: number; system?: string; talker?: Talker } = {},
+  { context = 50, system, talker, whole }: { context?: number; system?: string; talker?: Talker; whole?: boolean } = {},
 ) {
   const said: string[] = [];
   const interrupts = new Interrupts(
@@ -70,7 +70,7 @@ async function talk(
     closed: () => false,
   };
   await new ChatLoop(talker ?? engineTalker(scriptedEngine(context)), input, output, interrupts, { system }).run();
-  return said.filter(line => line !== 'A \n' && line !== 'A ');
+  return said.filter(line => whole || (line !== 'A \n' && line !== 'A '));
 }
 
 const answers = (said: string[]) => said.filter(line => line.startsWith('A '));
@@ -191,6 +191,11 @@ describe('what only a server sends', () => {
     const { talker, asked } = scriptedTalker({ type: 'reasoning', text: 'hm' }, end('cancelled'));
     await talk(['a', 'b'], { talker });
     expect(asked[1]).toEqual([{ role: 'user', content: 'b' }]);
+  });
+
+  test('a notice after the answer begins on a line of its own, and no empty line follows', async () => {
+    const { talker } = scriptedTalker({ type: 'text', text: 'yes' }, { type: 'notice', text: 'changed' }, end('stop'));
+    expect(await talk(['hi'], { talker, whole: true })).toEqual(['A yes', 'A \n', 'F changed', 'F [figures]']);
   });
 
   test('a notice stands before the answer', async () => {

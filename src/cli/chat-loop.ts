@@ -123,14 +123,16 @@ export class ChatLoop {
           continue;
         }
         progress.clear();
-        if (event.type === 'notice') this.#output.footer(event.text);
-        else if (event.type !== 'end') shown.add(event.type, event.text);
+        if (event.type === 'notice') {
+          shown.endLine();
+          this.#output.footer(event.text);
+        } else if (event.type !== 'end') shown.add(event.type, event.text);
         if (this.#output.closed()) return null;
         if (event.type === 'end') return event;
       }
     } finally {
       progress.clear();
-      shown.end();
+      shown.endLine();
     }
     throw new InternalError('NO_END', 'an answer ended without saying so');
   }
@@ -141,24 +143,29 @@ class ShownAnswer {
   readonly #output: ChatOutput;
   text = '';
   reasoning = '';
+  /** Where the line is that has not ended. */
+  #open: 'text' | 'reasoning' | null = null;
 
   constructor(output: ChatOutput) {
     this.#output = output;
   }
 
   add(kind: 'text' | 'reasoning', piece: string): void {
-    if (kind === 'text' && this.text === '' && piece !== '') this.#endLine('reasoning');
+    if (piece === '') return;
+    if (this.#open !== kind) this.endLine();
     this[kind] += piece;
+    this.#open = piece.endsWith('\n') ? null : kind;
+    this.#write(kind, piece);
+  }
+
+  /** So that what follows has a line of its own. */
+  endLine(): void {
+    if (this.#open !== null) this.#write(this.#open, '\n');
+    this.#open = null;
+  }
+
+  #write(kind: 'text' | 'reasoning', piece: string): void {
     this.#output[kind === 'text' ? 'answer' : 'reasoning'](piece);
-  }
-
-  end(): void {
-    this.#endLine(this.text === '' ? 'reasoning' : 'text');
-  }
-
-  #endLine(kind: 'text' | 'reasoning'): void {
-    if (this[kind] === '' || this[kind].endsWith('\n')) return;
-    this.#output[kind === 'text' ? 'answer' : 'reasoning']('\n');
   }
 }
 

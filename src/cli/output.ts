@@ -1,6 +1,7 @@
 /** The process's two output streams: answers and JSON on stdout, everything else on stderr. */
 
 import { ColiError, errorToWire, InternalError, StorageError } from '../common/errors.ts';
+import { LOG_FATAL, LOG_INFO, LOG_WARN, logLine, readableLine } from './log-lines.ts';
 import { escapeControls, isTerminal, stripControls, styled, terminalWidth, wrapLine } from './terminal.ts';
 
 const closed = new AbortController();
@@ -55,9 +56,26 @@ export function writeJson(value: unknown): void {
   writeLine(JSON.stringify(value));
 }
 
+let isLog = false;
+
+/**
+ * From now on stderr is a server's log: JSON alone, our own lines and errors included, or readable lines on a terminal. Returns
+ * where the server writes its lines.
+ */
+export function becomeLog(): { write(line: string): void } {
+  if (!isTerminal(process.stderr)) {
+    isLog = true;
+    return process.stderr;
+  }
+  // the line of progress may stand there
+  return { write: line => process.stderr.write(`\r\x1b[K${readableLine(line)}\n`) };
+}
+
 /** A line on stderr about what happens; `quiet` leaves it out. */
 export function note(text: string, quiet = false): void {
-  if (!quiet) process.stderr.write(`${wrapLine(escapeControls(text), terminalWidth(process.stderr))}\n`);
+  if (quiet) return;
+  if (isLog) process.stderr.write(`${logLine(text.startsWith('WARNING') ? LOG_WARN : LOG_INFO, text)}\n`);
+  else process.stderr.write(`${wrapLine(escapeControls(text), terminalWidth(process.stderr))}\n`);
 }
 
 /** Like `note`, in the colour of what is not the answer: figures, replies to commands. May have several lines. */
@@ -82,14 +100,20 @@ export function errorReport(error: unknown): ErrorReport {
 }
 
 /**
- * Cause and next step in one line; the stack only with COLI_DEBUG=1. `inChat`: on a terminal each part has a line of its
+ * Cause and next step in one line; the stack only with COLI_DEBUG=1. `inChat`: on a terminal the next step has a line of its
  * own, for it stands in a conversation that goes on. JSON that standard output cannot take becomes a line on stderr.
  */
 export function reportError(error: unknown, json: boolean, inChat = false): void {
   const report = errorReport(error);
-  const { message, hint } = report.error;
-  const line = `coli: ${message}${hint ? `; ${hint}` : ''}`;
+  const { code, message, hint } = report.error;
+  const parts = [`coli: ${message}`, ...(hint ? [hint] : [])];
+  const stack = process.env['COLI_DEBUG'] === '1' && error instanceof Error ? error.stack : undefined;
+  if (isLog) {
+    const err = stack === undefined ? {} : { err: { stack } };
+    process.stderr.write(`${logLine(LOG_FATAL, parts.join('; '), { code, ...err })}\n`);
+    return;
+  }
   if (json && !outputClosed.aborted) writeJson(report);
-  else for (const part of inChat && isTerminal(process.stderr) ? line.split('; ') : [line]) note(part);
-  if (process.env['COLI_DEBUG'] === '1' && error instanceof Error) process.stderr.write(`${error.stack}\n`);
+  else for (const part of inChat && isTerminal(process.stderr) ? parts : [parts.join('; ')]) note(part);
+  if (stack !== undefined) process.stderr.write(`${stack}\n`);
 }

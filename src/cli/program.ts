@@ -6,7 +6,7 @@ import { addAttachFlags, checkAttachFlags } from './attach-options.ts';
 import { packageVersion } from './model.ts';
 import { addEngineFlags, addFlags, addSamplingFlags, wholeFrom1 } from './options.ts';
 import { writeLine } from './output.ts';
-import { port, SERVE_FLAGS } from './serve-options.ts';
+import { portInUse, SERVE_FLAGS } from './serve-options.ts';
 
 export const EXIT_USAGE = 2;
 
@@ -88,7 +88,7 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
   program
     .command('stop')
     .description('end a server that coli serve started')
-    .option('--port <n>', 'which one, when there are several', port)
+    .option('--port <n>', 'which one, when there are several', portInUse)
     .addHelpText('after', examples('coli stop', 'coli stop --port 8080'))
     .action(async flags => done(await (await import('./commands/stop.ts')).stop(flags)));
 

@@ -2,8 +2,8 @@ import { Command } from 'commander';
 import { afterEach, expect, test } from 'vitest';
 import type { EngineInfo } from '../engine/api.ts';
 import { addFlags } from './options.ts';
-import { SERVE_FLAGS, type ServeFlags, serverSettings } from './serve-options.ts';
-import { listeningLine, readyLines } from './serve-report.ts';
+import { checkServeFlags, portInUse, SERVE_FLAGS, type ServeFlags, serverSettings } from './serve-options.ts';
+import { listeningLine, readyLine } from './serve-report.ts';
 
 function parse(...args: string[]): ServeFlags {
   const command = addFlags(new Command().exitOverride().configureOutput({ writeErr: () => {} }), SERVE_FLAGS);
@@ -21,6 +21,7 @@ test('without flags: this machine only, no key, comments on', () => {
     host: '127.0.0.1',
     port: 8080,
     modelId: 'nano',
+    modelAliases: [],
     apiKey: null,
     corsOrigins: [],
     slots: 1,
@@ -35,7 +36,7 @@ test('without flags: this machine only, no key, comments on', () => {
 
 test('every flag has its setting', () => {
   const given = settings(
-    ...['--host', '::1', '--port', '0', '--model-id', 'm', '--api-key', 'k', '--slots', '3', '--max-queue', '0'],
+    ...['--host', '::1', '--port', '0', '--model-id', 'm', '--model-id', 'n', '--api-key', 'k', '--slots', '3', '--max-queue', '0'],
     ...['--cors-origin', 'http://a', '--cors-origin', 'http://b', '--allowed-host', 'x', '--insecure'],
     ...['--queue-timeout', '1.5', '--grace', '0', '--log-prompts', '--no-keepalive-comments'],
   );
@@ -43,6 +44,7 @@ test('every flag has its setting', () => {
     host: '::1',
     port: 0,
     modelId: 'm',
+    modelAliases: ['n'],
     apiKey: 'k',
     corsOrigins: ['http://a', 'http://b'],
     allowedHosts: ['x'],
@@ -84,8 +86,28 @@ test('what it tells: where, for whom, and what changes the numbers', () => {
   expect(open).toContain('other machines too, API key required');
   expect(open).not.toContain('secret');
   const info = { context: 9, slots: 2, kv: 'bf16', kernels: 'wasm', plan: { total: 1000 } } as unknown as EngineInfo;
-  expect(readyLines(settings(), info)).toEqual([
+  expect(readyLine(settings(), info)).toBe(
     'Ready: nano, context 9 tokens, 2 slots, kv bf16, queue 64, wasm kernels, at most 1.00 kB.',
-    expect.stringContaining('bf16 changes the numbers'),
-  ]);
+  );
+});
+
+test('a flag that would do nothing is refused', () => {
+  const check = (...args: string[]) => checkServeFlags(parse(...args));
+  expect(() => check('--kv-dir-size', '1G')).toThrow('--kv-dir-size is about --kv-dir');
+  expect(() => check('--kv-dir-size', '1G', '--kv-dir', 'x')).not.toThrow();
+  expect(() => check('--log-prompts', '--log-level', 'warn')).toThrow('--log-level warn leaves out');
+  for (const level of ['info', 'debug']) expect(() => check('--log-prompts', '--log-level', level)).not.toThrow();
+  expect(() => check('--log-prompts')).not.toThrow();
+});
+
+test('coli stop takes the port of a server, and speaks of nothing else', () => {
+  expect(portInUse('8080')).toBe(8080);
+  for (const text of ['0', 'x', '65536', '-1', '1.5', '']) {
+    expect(() => portInUse(text)).toThrow(
+      expect.objectContaining({
+        message: expect.not.stringContaining('any free'),
+        hint: expect.stringContaining('one'),
+      }),
+    );
+  }
 });

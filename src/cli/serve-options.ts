@@ -15,7 +15,7 @@ const MAX_QUEUE = 100_000;
 export interface ServeFlags extends EngineFlags {
   host?: string;
   port?: number;
-  modelId?: string;
+  modelId?: string[];
   apiKey?: string;
   corsOrigin?: string[];
   allowedHost?: string[];
@@ -39,9 +39,18 @@ const within = (flag: string, range: string, accepts: (value: number) => boolean
 const seconds = (flag: string) =>
   within(flag, `seconds from 0 to ${MAX_SECONDS}`, value => value >= 0 && value <= MAX_SECONDS);
 
-export const port = within('--port', 'a whole number from 0 (any free port) to 65535', value => {
+const port = within('--port', 'a whole number from 0 (any free port) to 65535', value => {
   return Number.isInteger(value) && value >= 0 && value <= 65_535;
 });
+
+/** Of a server that runs. */
+export const portInUse = (text: string): number => {
+  const value = /^\d+$/.test(text) ? Number(text) : 0;
+  if (value >= 1 && value <= 65_535) return value;
+  throw new UsageError('BAD_FLAG', `--port must be the port of a server, from 1 to 65535, not "${text}"`, {
+    hint: 'leave --port out when only one server runs',
+  });
+};
 
 const repeated = (check: (text: string) => string) => (text: string, previous: unknown) => [
   ...((previous as string[] | undefined) ?? []),
@@ -61,8 +70,8 @@ export const SERVE_FLAGS: readonly FlagRow[] = [
   { flags: '--port <n>', help: 'port to listen on (default: 8080); 0 is any free one', parse: port },
   {
     flags: '--model-id <name>',
-    help: 'name by which clients know the model (default: that of its directory)',
-    parse: notEmpty('--model-id'),
+    help: 'name by which clients know the model (default: that of its directory); repeated: further names',
+    parse: repeated(notEmpty('--model-id')),
   },
   {
     flags: '--api-key <key>',
@@ -95,7 +104,7 @@ export const SERVE_FLAGS: readonly FlagRow[] = [
   },
   {
     flags: '--queue-timeout <seconds>',
-    help: `how long one may wait (default: ${DEFAULT_SETTINGS.queueTimeoutMs / 1000})`,
+    help: `how long one may wait (default: ${DEFAULT_SETTINGS.queueTimeoutMs / 1000}); 0: nobody waits`,
     parse: seconds('--queue-timeout'),
   },
   {
@@ -123,13 +132,32 @@ export const SERVE_FLAGS: readonly FlagRow[] = [
   { flags: '--no-keepalive-comments', help: 'no comments on silent streams, for clients that cannot read them' },
 ];
 
+/** Throws UsageError for flags that would do nothing without, or beside, another. */
+export function checkServeFlags({ kvDir, kvDirSize, logPrompts, logLevel }: ServeFlags): void {
+  if (kvDirSize !== undefined && kvDir === undefined) {
+    throw new UsageError('BAD_FLAG', '--kv-dir-size is about --kv-dir, which is not given', {
+      hint: 'leave it out or add --kv-dir',
+    });
+  }
+  if (logPrompts && logLevel !== undefined && LOG_LEVELS.indexOf(logLevel) > LOG_LEVELS.indexOf('info')) {
+    throw new UsageError(
+      'BAD_FLAG',
+      `--log-prompts writes lines of level info, which --log-level ${logLevel} leaves out`,
+      {
+        hint: 'leave one of them out',
+      },
+    );
+  }
+}
+
 /** `directoryName` is the model's. */
 export function serverSettings(flags: ServeFlags, directoryName: string, version: string): ServerSettings {
   return {
     ...DEFAULT_SETTINGS,
     host: flags.host ?? DEFAULT_SETTINGS.host,
     port: flags.port ?? DEFAULT_SETTINGS.port,
-    modelId: flags.modelId ?? directoryName,
+    modelId: flags.modelId?.[0] ?? directoryName,
+    modelAliases: flags.modelId?.slice(1) ?? [],
     apiKey: flags.apiKey ?? null,
     corsOrigins: flags.corsOrigin ?? [],
     allowedHosts: flags.allowedHost ?? [],

@@ -13,7 +13,7 @@ export function listeningLine({ host, apiKey, modelId }: ServerSettings, urls: r
 }
 
 /** When the model is there. */
-export function readyLines({ modelId, maxQueue }: ServerSettings, info: EngineInfo): string[] {
+export function readyLine({ modelId, maxQueue }: ServerSettings, info: EngineInfo): string {
   const slots = info.slots === 1 ? '1 slot' : `${info.slots} slots`;
   const facts = [
     `context ${info.context} tokens`,
@@ -23,6 +23,5 @@ export function readyLines({ modelId, maxQueue }: ServerSettings, info: EngineIn
     `${info.kernels} kernels`,
     `at most ${formatBytes(info.plan.total)}`,
   ];
-  const warning = 'kv bf16 changes the numbers: answers are not those of f32.';
-  return [`Ready: ${modelId}, ${facts.join(', ')}.`, ...(info.kv === 'bf16' ? [warning] : [])];
+  return `Ready: ${modelId}, ${facts.join(', ')}.`;
 }

@@ -18,10 +18,13 @@ export interface Refusal {
   readonly retryMs: number;
 }
 
-const HINTS: Readonly<Record<string, string>> = {
-  model_not_found: 'to talk with another model, start a new chat',
-  context_length_exceeded:
-    'the message was not answered and the conversation is kept: take turns back with :undo, or forget all with :reset',
+/** Next steps of a chat, in place of the server's own, which are for programs. */
+const HINTS: Readonly<Record<string, { readonly inPlaceOf: RegExp; readonly hint: string }>> = {
+  model_not_found: { inPlaceOf: /; ask for ".*$/s, hint: 'to talk with another model, start a new chat' },
+  context_length_exceeded: {
+    inPlaceOf: /; shorten the prompt.*$/s,
+    hint: 'the message was not answered and the conversation is kept: take turns back with :undo, or forget all with :reset',
+  },
 };
 
 /** From an answer whose status is not 200. `base`: the server's address. */
@@ -43,10 +46,9 @@ export function refusal({ status, headers, json }: JsonReply, base: string, hasK
 
 /** An `error` object of the API, in an answer or in the middle of a stream, in the server's own words. */
 export function saidByServer(message: string, code: string | null): RequestError {
-  const text = message.slice(0, MAX_MESSAGE_CHARACTERS);
-  return new RequestError(code?.toUpperCase() ?? 'SERVER_ERROR', `the server says: ${text}`, {
-    hint: HINTS[code ?? ''],
-  });
+  const own = Object.hasOwn(HINTS, code ?? '') ? HINTS[code ?? ''] : null;
+  const text = message.slice(0, MAX_MESSAGE_CHARACTERS).replace(own?.inPlaceOf ?? '', '');
+  return new RequestError(code?.toUpperCase() ?? 'SERVER_ERROR', `the server says: ${text}`, { hint: own?.hint });
 }
 
 export function notColibri(base: string, why: string): RequestError {

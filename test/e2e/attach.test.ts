@@ -36,8 +36,8 @@ async function chat(args: readonly string[], { input = QUESTIONS, env = {} as Re
 beforeAll(async () => {
   folder = mkdtempSync(path.join(os.tmpdir(), 'coli-attach-'));
   const args = ['serve', '--model', NANO, '--port', '0', '--ctx', '128', '--threads', '1', '--log-level', 'silent'];
-  const env = environment({ COLI_API_KEY: KEY });
-  server = spawn(process.execPath, ['bin/coli.js', ...args], { env, stdio: ['ignore', 'ignore', 'pipe'] });
+  const env = environment({ COLI_API_KEY: KEY, COLI_LAUNCHED: '1' });
+  server = spawn(process.execPath, ['bin/coli.js', ...args], { env, stdio: ['ignore', 'ignore', 'pipe', 'ipc'] });
   port = await new Promise((resolve, reject) => {
     let told = '';
     server.stderr!.on('data', data => {

@@ -25,9 +25,9 @@ interface Coli {
 }
 
 function coli(...args: string[]): Coli {
-  const env: NodeJS.ProcessEnv = { ...process.env, XDG_RUNTIME_DIR: runtime, NO_COLOR: '1' };
+  const env: NodeJS.ProcessEnv = { ...process.env, XDG_RUNTIME_DIR: runtime, NO_COLOR: '1', COLI_LAUNCHED: '1' };
   for (const name of ['COLI_MODEL', 'COLI_API_KEY', 'COLI_DEBUG']) delete env[name];
-  const child = spawn(process.execPath, ['bin/coli.js', ...args], { env, stdio: ['ignore', 'ignore', 'pipe'] });
+  const child = spawn(process.execPath, ['bin/coli.js', ...args], { env, stdio: ['ignore', 'ignore', 'pipe', 'ipc'] });
   onTestFinished(() => void child.kill('SIGKILL'));
   let text = '';
   const code = once(child, 'exit').then(([exitCode]) => exitCode as number | null);
@@ -57,7 +57,7 @@ function coli(...args: string[]): Coli {
 async function serve(...args: string[]) {
   const server = coli('serve', '--port', '0', '--log-level', 'warn', ...args);
   const [, port] = await server.until(/http:\/\/127\.0\.0\.1:(\d+)/);
-  await server.until(/^Ready: nano/m);
+  await server.until(/"msg":"Ready: nano/);
   return { ...server, port: Number(port), url: `http://127.0.0.1:${port}` };
 }
 
@@ -124,6 +124,49 @@ describe('ports', () => {
   });
 });
 
+describe('what it says', () => {
+  test('in a file or pipe: one JSON object a line, from the first to the last, and nothing twice', async () => {
+    const server = coli('serve', '--port', '0', '--host', 'localhost');
+    await server.until(/"msg":"Ready: nano/);
+    const [, port] = /http:\/\/127\.0\.0\.1:(\d+)/.exec(server.said())!;
+    expect((await fetch(`http://127.0.0.1:${port}/nope`)).status).toBe(404);
+    server.child.kill('SIGTERM');
+    expect(await server.code).toBe(0);
+    const lines = server.said().trimEnd().split('\n');
+    const said = lines.map(line => JSON.parse(line)).map(({ level, msg, code }) => [level, msg.split(/[ :]/)[0], code]);
+    expect(said).toEqual([
+      [30, 'No', undefined],
+      [30, 'Listening', undefined],
+      [30, 'Ready', undefined],
+      [30, 'request', 'not_found'],
+      [30, 'Stopping', undefined],
+    ]);
+  });
+
+  test.each([
+    ['slots', ['--slots', '100000'], 'BAD_SLOTS'],
+    ['a context', ['--ctx', '100000'], 'BAD_CONTEXT'],
+    ['memory', ['--ram', '10M'], 'RAM_TOO_SMALL'],
+    ['a model', ['--model', '/no-such-model'], 'MODEL_NOT_FOUND'],
+  ])('%s that cannot be: the reason, and never that it listens', async (_, args, code) => {
+    const refused = coli('serve', '--port', '0', ...args);
+    expect(await refused.code).toBe(1);
+    expect(refused.said()).not.toContain('Listening');
+    const last = JSON.parse(refused.said().trimEnd().split('\n').at(-1)!);
+    expect(last).toMatchObject({ level: 60, code, msg: expect.stringMatching(/^coli: .+; .+/) });
+  });
+
+  test.each([
+    [['--kv-dir-size', '1G'], '--kv-dir'],
+    [['--log-prompts', '--log-level', 'error'], '--log-level'],
+  ])('flags that would do nothing are refused: %j', async (args, reason) => {
+    const refused = coli('serve', '--port', '0', ...args);
+    expect(await refused.code).toBe(2);
+    expect(refused.said()).toMatch(/^coli: [^\n]+\n$/);
+    expect(refused.said()).toContain(reason);
+  });
+});
+
 describe('signals', () => {
   test.each(['SIGTERM', 'SIGINT'] as const)('%s ends an idle server with code 0', async signal => {
     const server = await serve();
@@ -152,7 +195,7 @@ describe('signals', () => {
     const server = await serve('--grace', '600', '--slots', '1');
     await longStream(server.url);
     server.child.kill('SIGINT');
-    await server.until(/^Stopping/m);
+    await server.until(/"msg":"Stopping/);
     // presses within a tenth of a second are one: press until it is gone
     const pressing = setInterval(() => server.child.kill('SIGINT'), 60);
     expect(await server.code.finally(() => clearInterval(pressing))).toBe(130);

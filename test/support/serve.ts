@@ -1,4 +1,7 @@
-/** The real program as a server: `coli serve` in a process of its own, on a free port, ended with the test file at the latest. */
+/**
+ * The real program as a server: `coli serve` in a process of its own, on a free port, ended with the test file at the latest: it
+ * is started as by the launcher, whose end it sees, so it also ends when the tests are killed.
+ */
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -49,7 +52,7 @@ export interface Served {
 }
 
 const FORCE_MS = 8000;
-const LISTENING = /^Listening on http:\/\/\S+?:(\d+)[ ,]/m;
+const LISTENING = /Listening on http:\/\/\S+?:(\d+)[ ,]/m;
 const running = new Map<ChildProcess, Promise<Exit>>();
 
 afterAll(async () => {
@@ -70,13 +73,14 @@ export async function startServe(options: ServeOptions = {}): Promise<Served> {
   const { model, args = [], node = process.execPath } = options;
   const flags = [...(model === undefined ? [] : ['--model', model]), '--port', '0', '--ram', '1G', '--threads', '1'];
   const env: NodeJS.ProcessEnv = { ...process.env, NO_COLOR: '1', XDG_RUNTIME_DIR: runtime, ...options.env };
+  env['COLI_LAUNCHED'] = '1';
   for (const name of ['COLI_MODEL', 'COLI_DEBUG', 'COLI_API_KEY']) if (!options.env?.[name]) delete env[name];
   const child = spawn(node, ['bin/coli.js', 'serve', ...flags, '--log-level', 'warn', ...args], {
     env,
-    stdio: ['ignore', 'ignore', 'pipe'],
+    stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
   });
   let stderr = '';
-  child.stderr.setEncoding('utf8');
+  child.stderr!.setEncoding('utf8');
   const exited = new Promise<Exit>(resolve => {
     child.once('exit', (code, signal) => {
       running.delete(child);
@@ -85,10 +89,10 @@ export async function startServe(options: ServeOptions = {}): Promise<Served> {
     });
   });
   running.set(child, exited);
-  const awaited = options.early ? LISTENING : /^Ready: /m;
+  const awaited = options.early ? LISTENING : /"msg":"Ready: /;
   await new Promise<void>((resolve, reject) => {
     child.once('error', reject);
-    child.stderr.on('data', data => {
+    child.stderr!.on('data', data => {
       stderr += data;
       if (awaited.test(stderr)) resolve();
     });

@@ -14,9 +14,9 @@ import { DEFAULT_SETTINGS, type ServerSettings } from '../../server/settings.ts'
 import { ModelState } from '../../server/state.ts';
 import { createTurnRunner } from '../../server/turns.ts';
 import { modelDirectory, openModel, packageVersion } from '../model.ts';
-import { note } from '../output.ts';
-import { type ServeFlags, serverSettings } from '../serve-options.ts';
-import { listeningLine, readyLines } from '../serve-report.ts';
+import { becomeLog, note } from '../output.ts';
+import { checkServeFlags, type ServeFlags, serverSettings } from '../serve-options.ts';
+import { listeningLine, readyLine } from '../serve-report.ts';
 import { StopSignals } from '../stop-signals.ts';
 
 const TOKEN_BYTES = 32;
@@ -26,6 +26,8 @@ export async function serve(flags: ServeFlags): Promise<number> {
   signals.listen();
   const { host = DEFAULT_SETTINGS.host, apiKey = null, insecure = false } = flags;
   const warnings = checkBind({ host, apiKey, insecure });
+  checkServeFlags(flags);
+  const log = becomeLog();
   const model = modelDirectory(flags, false);
   const settings = serverSettings(flags, path.basename(path.resolve(model)), packageVersion());
   for (const warning of warnings) note(warning);
@@ -39,24 +41,28 @@ export async function serve(flags: ServeFlags): Promise<number> {
     queue,
     token,
     dialects: DIALECTS,
-    logger: { level: flags.logLevel ?? 'info', stream: process.stderr },
+    logger: { level: flags.logLevel ?? 'info', stream: log },
     others: () => (directory === null ? [] : runningServers(directory)),
   });
   leaveRuntimeFile(directory, settings, server, token);
-  note(listeningLine(settings, server.urls));
-
+  // the port is taken first; but it is told when the plan stands, for what the plan refuses never gets to serve
+  const tell = once(() => note(listeningLine(settings, server.urls)));
   const opening = openModel({ ...flags, model }, false, {
     reserveBytes: SERVER_RESERVE_BYTES,
     constraints: true,
-    onProgress: progress => state.progress(progress),
+    onProgress: progress => {
+      tell();
+      state.progress(progress);
+    },
   });
   let engine: Engine | null = null;
   try {
     engine = await Promise.race([opening, signals.first.then(() => null)]);
     if (engine === null) return 0;
+    tell();
     state.ready(engine, createTurnRunner({ engine, admission: queue }));
     keepHeapSmall();
-    for (const line of readyLines(settings, engine.info)) note(line);
+    note(readyLine(settings, engine.info));
     await signals.first;
     note(`Stopping: running requests have ${settings.graceMs / 1000} seconds; the same signal again ends them now.`);
     return 0;
@@ -68,6 +74,14 @@ export async function serve(flags: ServeFlags): Promise<number> {
     // an engine that is still being opened ends with the process
     await engine?.close();
   }
+}
+
+function once(action: () => void): () => void {
+  let isDone = false;
+  return () => {
+    if (!isDone) action();
+    isDone = true;
+  };
 }
 
 /** Null, and a line about it, when there is no place for such files: the server itself does not need one. */
