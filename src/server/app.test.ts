@@ -1,7 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { InternalError, PlanError, RequestError } from '../common/errors.ts';
 import type { Engine } from '../engine/api.ts';
-import { ask, startTestServer, testEngine, testRunner, testStatus, VOCABULARY } from './test-support.ts';
+import { DIALECTS } from './dialects.ts';
+import { ask, type Run, startTestServer, testEngine, testRunner, testStatus, VOCABULARY } from './test-support.ts';
 
 const ROUTES = ['/health', '/v1/models', '/v1/models/test-model', '/props', '/metrics', '/openapi.json', '/nope'];
 
@@ -23,6 +24,53 @@ describe('routes', () => {
       first_id: 'test-model',
     });
     expect((await ask(port, '/v1/models/test-model', { headers })).json).toMatchObject({ type: 'model' });
+  });
+
+  test('further names are listed and may be asked for; replies name the first', async () => {
+    const run: Run = async function* () {};
+    const { port } = await startTestServer({ change: { modelAliases: ['small'] }, run });
+    const ids = (await ask(port, '/v1/models')).json.data.map(({ id }: { id: string }) => id);
+    expect(ids).toEqual(['test-model', 'small']);
+    expect((await ask(port, '/v1/models/small')).json.id).toBe('small');
+    expect((await ask(port, '/v1/models/other')).status).toBe(404);
+    expect((await ask(port, '/echo', { body: { model: 'small' } })).status).toBe(200);
+    expect((await ask(port, '/echo', { body: { model: 'other' } })).status).toBe(404);
+  });
+
+  test('errors outside of all routes have the shape of the API that the client speaks', async () => {
+    const { port } = await startTestServer({ dialects: DIALECTS });
+    const headers = { 'anthropic-version': '2023-06-01' };
+    const errors = [
+      await ask(port, '/v1/models/zzz', { headers }),
+      await ask(port, '/v1/nowhere', { headers }),
+      await ask(port, '/v1/messages/nowhere'),
+      await ask(port, '/v1/messages'),
+    ];
+    expect(errors.map(({ status, json }) => [status, json.type, json.error.type])).toEqual([
+      [404, 'error', 'not_found_error'],
+      [404, 'error', 'not_found_error'],
+      [404, 'error', 'not_found_error'],
+      [405, 'error', 'invalid_request_error'],
+    ]);
+    for (const path of ['/v1/models/zzz', '/v1/messagesx']) {
+      expect((await ask(port, path)).json.error).toHaveProperty('code');
+    }
+  });
+
+  test('an error about the prompt names the field that holds it', async () => {
+    const run: Run = () => {
+      throw new RequestError('EMPTY_PROMPT', 'the prompt has no tokens');
+    };
+    const { port } = await startTestServer({ dialects: DIALECTS, run });
+    const bodies = {
+      '/v1/chat/completions': { messages: [{ role: 'user', content: '' }] },
+      '/v1/completions': { prompt: '' },
+      '/v1/responses': { input: '' },
+    };
+    for (const [path, body] of Object.entries(bodies)) {
+      const { json } = await ask(port, path, { body });
+      expect([json.error.code, json.error.param]).toEqual(['empty_prompt', Object.keys(body)[0]]);
+    }
   });
 
   test('an id with a slash is found when it is escaped', async () => {

@@ -6,7 +6,7 @@ import cors from '@fastify/cors';
 import helmet from '@fastify/helmet';
 import swagger from '@fastify/swagger';
 import Fastify, { type FastifyReply, type FastifyRequest, type FastifyServerOptions, LogController } from 'fastify';
-import { jsonSchemaTransform, serializerCompiler, validatorCompiler } from 'fastify-type-provider-zod';
+import { serializerCompiler, validatorCompiler } from 'fastify-type-provider-zod';
 import { ColiError, RequestError } from '../common/errors.ts';
 import { MIB } from '../common/units.ts';
 import type { AdmissionQueue } from './admission.ts';
@@ -20,6 +20,7 @@ import { answerBadRequest, createHttpServer, HTTP_LIMITS, type HttpLimits, newRe
 import { parseBody } from './json-body.ts';
 import { Metrics } from './metrics.ts';
 import { unknownRoute, watchRoutes } from './not-found.ts';
+import { openApiOptions } from './openapi.ts';
 import { errorCode, noteError } from './outcome.ts';
 import { healthRoute } from './routes/health.ts';
 import { metricsRoutes } from './routes/metrics.ts';
@@ -81,20 +82,18 @@ export async function createApp(parts: AppParts): Promise<ServerApp> {
   app.addHook('onClose', () => metrics.close());
   const routes = watchRoutes(app);
   observe(app, parts, metrics, servers, running);
+  // before any route, that of preflights included
+  app.setErrorHandler((error, request, reply) => {
+    const dialect = dialects.find(({ speaks }) => speaks?.(request));
+    return errorHandler(dialect?.errorBody ?? openAiErrorBody, state)(error, request, reply);
+  });
   await guard(app, parts, keys);
   readBodies(app, new BodyBudget(MAX_BODY_BYTES), settings);
-  app.setErrorHandler(errorHandler(openAiErrorBody, state));
   app.setNotFoundHandler(request => {
     throw unknownRoute(request, routes);
   });
 
-  await app.register(swagger, {
-    openapi: {
-      openapi: '3.1.0',
-      info: { title: 'Colibrì', description: 'A local model behind familiar APIs', version: settings.version },
-    },
-    transform: jsonSchemaTransform,
-  });
+  await app.register(swagger, openApiOptions(settings));
   for (const add of [healthRoute, modelRoutes, propsRoute, metricsRoutes, textRoutes]) add(app, routeParts);
   for (const dialect of dialects) {
     await app.register(async scope => {

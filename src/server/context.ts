@@ -4,6 +4,7 @@ import { createHash } from 'node:crypto';
 import { RequestError } from '../common/errors.ts';
 import type { RouteParts } from './app.ts';
 import type { DialectContext } from './dialect.ts';
+import type { ServerSettings } from './settings.ts';
 import { sendStream, whileConnected } from './sse.ts';
 import type { ModelState } from './state.ts';
 import type { TurnRunner } from './turn.ts';
@@ -26,10 +27,7 @@ export function createContext({ settings, state, metrics }: RouteParts, stop: Ab
       if (!observed.has(runner)) observed.set(runner, metrics.observed(watched(runner, state)));
       return observed.get(runner)!;
     },
-    requireModel: model => {
-      if (model === undefined || model === null || model === '' || model === settings.modelId) return settings.modelId;
-      throw unknownModel(model, settings.modelId);
-    },
+    requireModel: model => requireModel(model, settings),
     client: (request, user) => {
       // programs on one machine share its address; their names tell them apart
       const who = [request.ip, request.headers['user-agent'] ?? '', user ?? ''].join('\n');
@@ -56,6 +54,13 @@ function watched(runner: TurnRunner, state: ModelState): TurnRunner {
       }
     },
   };
+}
+
+/** The id to answer with. Throws MODEL_NOT_FOUND unless `model` is missing, empty or one of the names that are served. */
+export function requireModel(model: string | null | undefined, { modelId, modelAliases }: ServerSettings): string {
+  if (model === undefined || model === null || model === '') return modelId;
+  if (model === modelId || modelAliases.includes(model)) return modelId;
+  throw unknownModel(model, modelId);
 }
 
 export function unknownModel(model: string, served: string): RequestError {

@@ -23,6 +23,8 @@ export interface Dialect {
   readonly name: string;
   /** The body of an error on its routes, also of those that come before a handler runs (401, 415, a wrong field). Default: OpenAI's. */
   readonly errorBody?: (error: HttpError, requestId: string) => unknown;
+  /** Whether a request that reaches none of its routes (a 404, a list of models) is from a client of this API. */
+  readonly speaks?: (request: FastifyRequest) => boolean;
   /** Adds its routes; each has a summary and schemas of its body and replies. */
   routes(app: App, context: DialectContext): void;
 }
@@ -31,7 +33,7 @@ export interface DialectContext {
   readonly settings: ServerSettings;
   /** Throws MODEL_LOADING or MODEL_FAILED (503) until the model is there: call it in the handler. */
   runner(): TurnRunner;
-  /** Throws MODEL_NOT_FOUND (404) unless `model` is missing, empty or the id that is served. Returns the id to answer with. */
+  /** Throws MODEL_NOT_FOUND (404) unless `model` is missing, empty or a name that is served. Returns the id to answer with. */
   requireModel(model: string | null | undefined): string;
   /** Whose turn it is in the queue, for TurnRequest.client; `user` is what the body says of itself. */
   client(request: FastifyRequest, user?: string): string;

@@ -81,6 +81,23 @@ describe('over HTTP', () => {
     expect((await ask(port, '/tokenize', { body: { content: 'x'.repeat(4 * MIB - 100) } })).status).toBe(200);
   });
 
+  test('what is wrong with the JSON is quoted as it is, control characters apart', async () => {
+    const { port } = await startTestServer();
+    const message = async (body: string) => (await ask(port, '/echo', { body })).json.error.message;
+    expect(await message('{"a":NaN}')).toContain('"{"a":NaN}" is not valid JSON');
+    expect(await message('{"a":\u0007}')).toMatch(/\\u0007/);
+  });
+
+  test('a missing field is told in words', async () => {
+    const { port } = await startTestServer();
+    const missing = { '/tokenize': 'content', '/detokenize': 'tokens', '/apply-template': 'messages' };
+    for (const [path, field] of Object.entries(missing)) {
+      const { status, json } = await ask(port, path, { body: {} });
+      expect([status, json.error.param]).toEqual([400, field]);
+      expect(json.error.message).toMatch(new RegExp(`^${field} is missing: it must be a`));
+    }
+  });
+
   test('an empty POST is told so', async () => {
     const { port } = await startTestServer();
     for (const headers of [{}, { 'content-type': 'application/json' }]) {

@@ -11,7 +11,8 @@ export const ErrorReply = z
       code: z.string().nullable(),
     }),
   })
-  .describe('What is wrong, and what to try next');
+  .describe('What is wrong, and what to try next')
+  .meta({ id: 'Error' });
 
 /** Errors that every route may answer with: a wrong request, no key, a foreign page. */
 export const commonErrors = { 400: ErrorReply, 401: ErrorReply, 403: ErrorReply };

@@ -6,6 +6,8 @@ export interface ServerSettings {
   readonly port: number;
   /** The name clients know the model by. */
   readonly modelId: string;
+  /** Further names that requests may ask for; replies name the first one. */
+  readonly modelAliases: readonly string[];
   /** null = no key is asked for, and any is accepted. */
   readonly apiKey: string | null;
   /** Exact origins of web pages that may use the server. */
@@ -36,6 +38,7 @@ export interface ServerSettings {
 export const DEFAULT_SETTINGS: Omit<ServerSettings, 'modelId' | 'version'> = {
   host: '127.0.0.1',
   port: 8080,
+  modelAliases: [],
   apiKey: null,
   corsOrigins: [],
   allowedHosts: [],

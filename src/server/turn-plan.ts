@@ -73,11 +73,13 @@ function checkForm(
 ): void {
   const isCall = mustCall(toolChoice);
   if (isCall && answerFormat) {
-    throw conflict('tool_choice', 'an answer cannot both be a tool call and have the format that is asked for');
+    const what = `an answer cannot both be a tool call and have the form that ${formatField} asks for`;
+    throw conflict('tool_choice', what, `leave out tool_choice or ${formatField}`);
   }
   if (continueFinal && (isCall || answerFormat)) {
     const parameter = isCall ? 'tool_choice' : formatField;
-    throw conflict(parameter, 'an answer whose beginning is given cannot be held to a form');
+    const what = `an answer whose beginning is given cannot be held to a form, which ${parameter} asks for`;
+    throw conflict(parameter, what, `leave out ${parameter}, or end with a message that is not the assistant's`);
   }
 }
 
@@ -106,8 +108,8 @@ function grammarOf(turn: ChatTurn, format: ChatFormat, answerFormat: GrammarSpec
   return { kind: 'choice', options: [answerFormat, format.forced(tools, 'required', parallelToolCalls)] };
 }
 
-function conflict(parameter: string, message: string): RequestError {
-  return new RequestError('FORMAT_CONFLICT', message, { hint: 'ask for one of them', details: { parameter } });
+function conflict(parameter: string, message: string, hint: string): RequestError {
+  return new RequestError('FORMAT_CONFLICT', message, { hint, details: { parameter } });
 }
 
 /** The answer to a text: all of it is text. */

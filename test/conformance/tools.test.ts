@@ -99,6 +99,26 @@ describe.each(NAMES)('%s', name => {
     expect([answer.content, answer.finish]).toEqual([name === 'json' ? '' : 'Let me look.', 'tool_calls']);
   });
 
+  test('/apply-template shows the prompt of the chat, with its tools, calls and results', async () => {
+    const call = { id: 'c1', type: 'function', function: { name: 'weather', arguments: JSON.stringify(ARGUMENTS) } };
+    const history = [
+      user('one'),
+      { role: 'assistant', tool_calls: [call] },
+      { role: 'tool', tool_call_id: 'c1', content: 'say final.' },
+    ];
+    for (const body of [
+      { messages: [user('final')], tools },
+      { messages: [user('final')], tools, tool_choice: 'none' },
+      { messages: history, tools },
+    ]) {
+      const { prompt } = (await server().post('/apply-template', body)).body;
+      const { tokens } = (await server().post('/tokenize', { content: prompt, add_special: true })).body;
+      const reply = await server().post('/v1/chat/completions', { ...body, max_tokens: 1 });
+      expect(tokens.length).toBe(reply.body.usage.prompt_tokens);
+      expect(prompt.includes('Tells the weather.')).toBe(!('tool_choice' in body));
+    }
+  });
+
   test('ids differ within an answer and between answers', async () => {
     const answers = [await ask('two'), await ask('two'), await ask('one')];
     const ids = answers.flatMap(({ calls }) => calls.map(({ id }) => id));

@@ -46,16 +46,16 @@ const ToolResultBlock = looseObject({
   is_error: flag().nullish().describe('The model reads such a result behind "Error: ".'),
 });
 
-const ContentBlock = z.discriminatedUnion(
-  'type',
-  [TextBlock, ThinkingBlock, RedactedThinkingBlock, ToolUseBlock, ToolResultBlock],
-  { error: oneOf('"text", "thinking", "redacted_thinking", "tool_use" or "tool_result"') },
-);
+const ContentBlock = z
+  .discriminatedUnion('type', [TextBlock, ThinkingBlock, RedactedThinkingBlock, ToolUseBlock, ToolResultBlock], {
+    error: oneOf('"text", "thinking", "redacted_thinking", "tool_use" or "tool_result"'),
+  })
+  .meta({ id: 'InputBlock' });
 
 const Message = looseObject({
   role: z.enum(['user', 'assistant', 'system'], { error: 'must be "user", "assistant" or "system"' }),
   content: z.union([text(), z.array(ContentBlock)], { error: 'must be a string or an array of blocks' }),
-});
+}).meta({ id: 'InputMessage' });
 
 const toolName = 'must be 1 to 128 letters, digits, "_", "-", ".", ":" or "/"';
 
@@ -134,7 +134,7 @@ export const AnthropicPromptBody = looseObject({
   output_config: OutputConfig.nullish(),
   output_format: JsonFormat.nullish().describe('Former name of output_config.format.'),
   cache_control: cacheControl,
-});
+}).meta({ id: 'CountTokensRequest' });
 
 const maxTokens = 'must be a whole number from 1 up';
 const stop = `must be a string of 1 to ${MAX_STOP_LENGTH} characters`;
@@ -162,7 +162,7 @@ export const AnthropicMessageBody = AnthropicPromptBody.extend({
   frequency_penalty: commonFields.frequency_penalty,
   seed: commonFields.seed,
   logit_bias: commonFields.logit_bias,
-});
+}).meta({ id: 'MessageRequest' });
 
 export type AnthropicPromptBody = z.output<typeof AnthropicPromptBody>;
 export type AnthropicMessageBody = z.output<typeof AnthropicMessageBody>;
@@ -183,24 +183,28 @@ const Usage = z.looseObject({
   output_tokens_details: z.looseObject({ thinking_tokens: z.int() }),
 });
 
-export const AnthropicMessage = z.looseObject({
-  id: z.string(),
-  type: z.literal('message'),
-  role: z.literal('assistant'),
-  model: z.string(),
-  content: z.array(AnswerBlock),
-  stop_reason: z.enum(['end_turn', 'max_tokens', 'stop_sequence', 'tool_use']).nullable(),
-  stop_sequence: z.string().nullable(),
-  usage: Usage,
-});
+export const AnthropicMessage = z
+  .looseObject({
+    id: z.string(),
+    type: z.literal('message'),
+    role: z.literal('assistant'),
+    model: z.string(),
+    content: z.array(AnswerBlock),
+    stop_reason: z.enum(['end_turn', 'max_tokens', 'stop_sequence', 'tool_use']).nullable(),
+    stop_sequence: z.string().nullable(),
+    usage: Usage,
+  })
+  .meta({ id: 'Message' });
 
 export const AnthropicTokenCount = z.object({ input_tokens: z.int() });
 
-export const AnthropicErrorReply = z.object({
-  type: z.literal('error'),
-  error: z.object({ type: z.string(), message: z.string() }),
-  request_id: z.string(),
-});
+export const AnthropicErrorReply = z
+  .object({
+    type: z.literal('error'),
+    error: z.object({ type: z.string(), message: z.string() }),
+    request_id: z.string(),
+  })
+  .meta({ id: 'AnthropicError' });
 
 export type AnthropicMessage = z.output<typeof AnthropicMessage>;
 export type AnthropicBlock = z.output<typeof AnswerBlock>;

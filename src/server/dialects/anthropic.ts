@@ -25,12 +25,14 @@ const errorReplies = Object.fromEntries(
 export const anthropicDialect: Dialect = {
   name: 'Anthropic Messages',
   errorBody: anthropicErrorBody,
+  speaks: ({ url, headers }) => 'anthropic-version' in headers || /^\/v1\/messages(?![^/?])/.test(url),
   routes(app, context) {
     // where Anthropic's clients look for it
     app.addHook('onSend', async (request, reply) => {
       reply.header('request-id', request.id);
     });
     const messages = {
+      operationId: 'createMessage',
       summary: 'The next message of a conversation, whole or as a stream of named events',
       body: AnthropicMessageBody,
       response: { 200: AnthropicMessage, ...errorReplies },
@@ -39,6 +41,7 @@ export const anthropicDialect: Dialect = {
       answer(context, request, reply, request.body),
     );
     const count = {
+      operationId: 'countMessageTokens',
       summary: 'How many tokens the prompt of such a message has, exactly',
       body: AnthropicPromptBody,
       response: { 200: AnthropicTokenCount, ...errorReplies },

@@ -26,26 +26,28 @@ const Call = looseObject({
   function: looseObject({ name: text(), arguments: text().describe('A JSON object as text; empty = no arguments.') }),
 });
 
-export const Message = z.discriminatedUnion(
-  'role',
-  [
-    looseObject({ role: z.enum(['system', 'developer']), content: Content, name }),
-    looseObject({ role: z.literal('user'), content: Content, name }),
-    looseObject({
-      role: z.literal('assistant'),
-      content: Content.nullish(),
-      reasoning_content: text()
-        .nullish()
-        .describe('Reasoning of that turn, as it was answered; `reasoning` is the same.'),
-      reasoning: text().nullish(),
-      refusal: text().nullish(),
-      tool_calls: z.array(Call, { error: callsMessage }).max(MAX_CALLS, callsMessage).nullish(),
-      name,
-    }),
-    looseObject({ role: z.literal('tool'), content: Content, tool_call_id: text(), name }),
-  ],
-  { error: oneOf('"system", "developer", "user", "assistant" or "tool"') },
-);
+export const Message = z
+  .discriminatedUnion(
+    'role',
+    [
+      looseObject({ role: z.enum(['system', 'developer']), content: Content, name }),
+      looseObject({ role: z.literal('user'), content: Content, name }),
+      looseObject({
+        role: z.literal('assistant'),
+        content: Content.nullish(),
+        reasoning_content: text()
+          .nullish()
+          .describe('Reasoning of that turn, as it was answered; `reasoning` is the same.'),
+        reasoning: text().nullish(),
+        refusal: text().nullish(),
+        tool_calls: z.array(Call, { error: callsMessage }).max(MAX_CALLS, callsMessage).nullish(),
+        name,
+      }),
+      looseObject({ role: z.literal('tool'), content: Content, tool_call_id: text(), name }),
+    ],
+    { error: oneOf('"system", "developer", "user", "assistant" or "tool"') },
+  )
+  .meta({ id: 'ChatMessage' });
 type Message = z.output<typeof Message>;
 type Assistant = Extract<Message, { role: 'assistant' }>;
 

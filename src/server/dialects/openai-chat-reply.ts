@@ -22,32 +22,34 @@ const Call = z.object({
   function: z.object({ name: z.string(), arguments: z.string().describe('A JSON object as text.') }),
 });
 
-export const ChatReply = z.object({
-  id: z.string(),
-  object: z.literal('chat.completion'),
-  created: z.int().describe('Seconds since 1970.'),
-  model: z.string(),
-  system_fingerprint: z
-    .string()
-    .describe(
-      'Names the model and the settings that change numbers: where it is equal, prompt and seed give equal bytes.',
-    ),
-  choices: z.array(
-    z.object({
-      index: z.int(),
-      message: z.object({
-        role: z.literal('assistant'),
-        content: z.string().nullable().describe('null only beside tool_calls.'),
-        refusal: z.null(),
-        reasoning_content: z.string().optional().describe('What the model thought before it answered.'),
-        tool_calls: z.array(Call).optional(),
+export const ChatReply = z
+  .object({
+    id: z.string(),
+    object: z.literal('chat.completion'),
+    created: z.int().describe('Seconds since 1970.'),
+    model: z.string(),
+    system_fingerprint: z
+      .string()
+      .describe(
+        'Names the model and the settings that change numbers: where it is equal, prompt and seed give equal bytes.',
+      ),
+    choices: z.array(
+      z.object({
+        index: z.int(),
+        message: z.object({
+          role: z.literal('assistant'),
+          content: z.string().nullable().describe('null only beside tool_calls.'),
+          refusal: z.null(),
+          reasoning_content: z.string().optional().describe('What the model thought before it answered.'),
+          tool_calls: z.array(Call).optional(),
+        }),
+        finish_reason: FinishReason,
+        logprobs: Logprobs.nullable().describe('Of the tokens of content, when asked for.'),
       }),
-      finish_reason: FinishReason,
-      logprobs: Logprobs.nullable().describe('Of the tokens of content, when asked for.'),
-    }),
-  ),
-  usage: Usage,
-});
+    ),
+    usage: Usage,
+  })
+  .meta({ id: 'ChatCompletion' });
 export type ChatReply = z.output<typeof ChatReply>;
 
 /** What all chunks of an answer have in common. */

@@ -232,6 +232,42 @@ test('an empty answer at the end is dropped, and one with text is continued', ()
   expect(mistake({ messages: [user, { role: 'assistant', tool_calls: [call] }] }).param).toBe('messages[1]');
 });
 
+test('the result of a tool must follow its call', () => {
+  const result = { role: 'tool', tool_call_id: 'c1', content: 'sun' };
+  const call = { id: 'c1', type: 'function', function: { name: 'weather', arguments: '' } };
+  const assistant = { role: 'assistant', tool_calls: [call] };
+  expect(chat({ messages: [user, assistant, result] }).messages).toHaveLength(3);
+  for (const messages of [
+    [user, result],
+    [result, assistant, user],
+  ]) {
+    const { code, param } = mistake({ messages });
+    expect([code, param]).toEqual(['BAD_PARAMETER', `messages[${messages.indexOf(result)}].tool_call_id`]);
+  }
+});
+
+test('fields about how messages end must agree with them', () => {
+  const half = { role: 'assistant', content: 'Half an' };
+  const whole = { add_generation_prompt: true, continue_final_message: false };
+  const continued = { add_generation_prompt: false, continue_final_message: true };
+  expect(chat(whole).continueFinal).toBe(false);
+  expect(chat({ messages: [user, half], ...continued }).continueFinal).toBe(true);
+  for (const [field, value] of Object.entries(continued)) expect(mistake({ [field]: value }).param).toBe(field);
+  for (const [field, value] of Object.entries(whole)) {
+    expect(mistake({ messages: [user, half], [field]: value })).toMatchObject({
+      code: 'UNSUPPORTED_PARAMETER',
+      param: field,
+    });
+  }
+});
+
+test('a value that is not supported is told as such', () => {
+  expect(mistake({ audio: { voice: 'x' } }).message).toBe('audio is not supported');
+  expect(mistake({ mirostat: 2 }).message).toBe('mirostat is 2, which is not supported');
+  expect(mistake({ grammar: '' }).message).toBe('grammar must not be empty');
+  expect(mistake({ stop: ['a', ''] }).message).toBe('stop[1] must be a string of 1 to 1024 characters, not ""');
+});
+
 test('a wrong message is named', () => {
   const at = (message: unknown) => mistake({ messages: [user, message] });
   expect(at({ role: 'wizard', content: 'x' })).toMatchObject({ code: 'BAD_PARAMETER', param: 'messages[1].role' });

@@ -61,7 +61,8 @@ export const ChatBody = z
         'enable_thinking (or thinking) and reasoning_effort, as clients of vLLM send them; other variables are refused.',
       ),
   })
-  .describe('A conversation to be answered.');
+  .describe('A conversation to be answered.')
+  .meta({ id: 'ChatCompletionRequest' });
 export type ChatBody = z.output<typeof ChatBody>;
 
 const CHAT_UNSUPPORTED: UnsupportedFields = {

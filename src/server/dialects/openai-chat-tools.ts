@@ -27,7 +27,7 @@ export const Tool = looseObject({
         'Arguments follow the schema whenever tool_choice forces a call, with or without this; never under "auto".',
       ),
   }),
-});
+}).meta({ id: 'ChatTool' });
 
 export const toolFields = {
   tools: z

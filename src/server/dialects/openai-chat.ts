@@ -15,6 +15,7 @@ export const openAiChat: Dialect = {
   name: 'OpenAI chat completions',
   routes(app: App, context: DialectContext): void {
     const schema = {
+      operationId: 'createChatCompletion',
       summary: 'Answer a conversation',
       description: 'With stream: server-sent events with chat.completion.chunk objects, then [DONE].',
       body: ChatBody,

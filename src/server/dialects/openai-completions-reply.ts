@@ -22,15 +22,17 @@ const Choice = z.object({
 });
 type Choice = z.output<typeof Choice>;
 
-export const CompletionReply = z.object({
-  id: z.string(),
-  object: z.literal('text_completion'),
-  created: z.int().describe('Seconds since 1970.'),
-  model: z.string(),
-  system_fingerprint: z.string(),
-  choices: z.array(Choice),
-  usage: Usage.describe('Of all choices together.'),
-});
+export const CompletionReply = z
+  .object({
+    id: z.string(),
+    object: z.literal('text_completion'),
+    created: z.int().describe('Seconds since 1970.'),
+    model: z.string(),
+    system_fingerprint: z.string(),
+    choices: z.array(Choice),
+    usage: Usage.describe('Of all choices together.'),
+  })
+  .meta({ id: 'Completion' });
 export type CompletionReply = z.output<typeof CompletionReply>;
 
 export interface CompletionChunk extends ReplyHead {

@@ -38,7 +38,8 @@ export const CompletionBody = z
     echo: flag().nullish().describe('Begin each answer with its prompt; not together with logprobs.'),
     logprobs: sampling('logprobs', 'Log-probabilities of each token and of so many likeliest ones.'),
   })
-  .describe('Texts to be continued.');
+  .describe('Texts to be continued.')
+  .meta({ id: 'CompletionRequest' });
 export type CompletionBody = z.output<typeof CompletionBody>;
 
 const chatOnly = (...neutral: unknown[]): UnsupportedField => ({ neutral, hint: 'use /v1/chat/completions' });

@@ -14,6 +14,7 @@ export const openAiCompletions: Dialect = {
   name: 'OpenAI completions',
   routes(app: App, context: DialectContext): void {
     const schema = {
+      operationId: 'createCompletion',
       summary: 'Continue texts',
       description: 'With stream: server-sent events with text_completion objects, then [DONE].',
       body: CompletionBody,

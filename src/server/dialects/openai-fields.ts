@@ -173,15 +173,17 @@ export function withoutNulls<T extends object>(fields: T): Present<T> {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value != null)) as Present<T>;
 }
 
-export const Usage = z.object({
-  prompt_tokens: z.int(),
-  completion_tokens: z.int(),
-  total_tokens: z.int(),
-  prompt_tokens_details: z.object({
-    cached_tokens: z.int().describe('Tokens of the prompt that were still there from an earlier request.'),
-  }),
-  completion_tokens_details: z.object({ reasoning_tokens: z.int() }),
-});
+export const Usage = z
+  .object({
+    prompt_tokens: z.int(),
+    completion_tokens: z.int(),
+    total_tokens: z.int(),
+    prompt_tokens_details: z.object({
+      cached_tokens: z.int().describe('Tokens of the prompt that were still there from an earlier request.'),
+    }),
+    completion_tokens_details: z.object({ reasoning_tokens: z.int() }),
+  })
+  .meta({ id: 'CompletionUsage' });
 export type Usage = z.output<typeof Usage>;
 
 /** Sum of what several turns used. */

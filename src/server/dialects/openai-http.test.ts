@@ -299,21 +299,23 @@ test.each([
 });
 
 test('both routes are in the OpenAPI document, with their fields described', async () => {
-  const { paths } = (server.app as unknown as { swagger(): { paths: Record<string, { post: Described }> } }).swagger();
+  const { paths, components } = (server.app as unknown as { swagger(): OpenApi }).swagger();
+  const schemaOf = ({ content }: Content) =>
+    components.schemas[content['application/json'].schema.$ref.split('/').at(-1)!];
   const bodies = { '/v1/chat/completions': ChatBody.shape, '/v1/completions': CompletionBody.shape };
   for (const [path, fields] of Object.entries(bodies)) {
     const { requestBody, responses } = paths[path].post;
-    const { properties } = requestBody.content['application/json'].schema;
+    const { properties } = schemaOf(requestBody);
     expect(Object.keys(properties)).toEqual(Object.keys(fields));
     for (const [name, { description }] of Object.entries(properties)) expect(description, name).toBeTypeOf('string');
-    expect(responses['200'].content['application/json'].schema.properties).toHaveProperty('choices');
+    expect(schemaOf(responses['200']).properties).toHaveProperty('choices');
   }
 });
 
 interface Content {
-  content: { 'application/json': { schema: { properties: Record<string, { description?: string }> } } };
+  content: { 'application/json': { schema: { $ref: string } } };
 }
-interface Described {
-  requestBody: Content;
-  responses: Record<string, Content>;
+interface OpenApi {
+  paths: Record<string, { post: { requestBody: Content; responses: Record<string, Content> } }>;
+  components: { schemas: Record<string, { properties: Record<string, { description?: string }> }> };
 }

@@ -44,6 +44,12 @@ const outline = (events: readonly ResponseEvent[]) =>
     ({ type, output_index }) => type.replace('response.', '') + (output_index === undefined ? '' : ` ${output_index}`),
   );
 
+test('the limit in force is told, also to those who gave none', () => {
+  const limit = (body: object) => play([ACCEPTED, END], body).writer.result?.['max_output_tokens'];
+  expect(limit({})).toBe(SAMPLING.maxTokens);
+  expect(limit({ max_output_tokens: SAMPLING.maxTokens + 1000 })).toBe(SAMPLING.maxTokens);
+});
+
 test('events come in the documented order, numbered', () => {
   const { events } = play(EVERYTHING);
   expect(events.map(event => event.sequence_number)).toEqual(events.map((_, index) => index));

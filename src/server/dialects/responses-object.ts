@@ -52,18 +52,20 @@ const Usage = z.looseObject({
   total_tokens: z.int(),
 });
 
-export const ResponseObject = z.looseObject({
-  id: z.string(),
-  object: z.literal('response'),
-  created_at: z.int(),
-  completed_at: z.int().nullable(),
-  status: z.enum(['in_progress', 'completed', 'incomplete', 'failed']),
-  error: z.looseObject({ code: z.string(), message: z.string() }).nullable(),
-  incomplete_details: z.looseObject({ reason: z.literal('max_output_tokens') }).nullable(),
-  model: z.string(),
-  output: z.array(OutputItem),
-  usage: Usage.nullable(),
-});
+export const ResponseObject = z
+  .looseObject({
+    id: z.string(),
+    object: z.literal('response'),
+    created_at: z.int(),
+    completed_at: z.int().nullable(),
+    status: z.enum(['in_progress', 'completed', 'incomplete', 'failed']),
+    error: z.looseObject({ code: z.string(), message: z.string() }).nullable(),
+    incomplete_details: z.looseObject({ reason: z.literal('max_output_tokens') }).nullable(),
+    model: z.string(),
+    output: z.array(OutputItem),
+    usage: Usage.nullable(),
+  })
+  .meta({ id: 'Response' });
 
 export type ResponseObject = z.output<typeof ResponseObject>;
 export type ResponseItem = z.output<typeof OutputItem>;

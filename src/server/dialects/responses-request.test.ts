@@ -37,6 +37,14 @@ function refusalOf(body: object): string {
   throw new Error('the request was accepted');
 }
 
+test('a call at the end is refused: its output is missing', () => {
+  const user = { role: 'user', content: 'x' };
+  expect(chat({ input: [user, call, output] }).messages).toHaveLength(3);
+  for (const end of [[call], [call, { role: 'assistant', content: 'y' }]]) {
+    expect(refusalOf({ input: [user, ...end] })).toContain(`BAD_PARAMETER input[${end.length}]: `);
+  }
+});
+
 test('a plain request', () => {
   expect(turn({})).toEqual({
     client: 'me',

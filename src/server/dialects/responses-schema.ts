@@ -51,9 +51,11 @@ const Reasoning = looseObject({
   encrypted_content: text().nullish().describe('As this server gave it; that of others cannot be read.'),
 });
 
-const Item = z.discriminatedUnion('type', [Message, FunctionCall, FunctionCallOutput, Reasoning], {
-  error: oneOf('"message", "function_call", "function_call_output" or "reasoning"'),
-});
+const Item = z
+  .discriminatedUnion('type', [Message, FunctionCall, FunctionCallOutput, Reasoning], {
+    error: oneOf('"message", "function_call", "function_call_output" or "reasoning"'),
+  })
+  .meta({ id: 'ResponseInputItem' });
 
 const items = `an array of 1 to ${MAX_ITEMS} items`;
 const Input = z.union([text(), z.array(Item).min(1, `must be ${items}`).max(MAX_ITEMS, `must be ${items}`)], {
@@ -172,7 +174,7 @@ export const ResponsesBody = looseObject({
   stop: commonFields.stop,
   grammar: commonFields.grammar,
   regex: commonFields.regex,
-});
+}).meta({ id: 'ResponseRequest' });
 
 export type ResponsesBody = z.output<typeof ResponsesBody>;
 export type ResponsesItem = z.output<typeof Item>;

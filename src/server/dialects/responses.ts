@@ -21,6 +21,7 @@ export const responsesDialect: Dialect = {
   name: 'OpenAI responses',
   routes(app: App, context: DialectContext): void {
     const schema = {
+      operationId: 'createResponse',
       summary: 'Answer an input',
       description: 'With stream: server-sent events named by their type, numbered from 0, then [DONE].',
       body: ResponsesBody,

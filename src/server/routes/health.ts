@@ -43,6 +43,7 @@ export function healthRoute(app: App, { state, queue, keys, settings }: RoutePar
     {
       schema: {
         tags: ['Server'],
+        operationId: 'getHealth',
         summary: 'Whether the server can answer requests; needs no key',
         response: { 200: Ready, 503: NotReady, 403: ErrorReply },
       },

@@ -11,6 +11,7 @@ export function metricsRoutes(app: App, { metrics }: RouteParts): void {
     {
       schema: {
         tags: ['Server'],
+        operationId: 'getMetrics',
         summary: 'Counters for Prometheus',
         response: { 200: { content: { 'text/plain': { schema: z.string() } } }, ...commonErrors },
       },
@@ -26,6 +27,7 @@ export function metricsRoutes(app: App, { metrics }: RouteParts): void {
     {
       schema: {
         tags: ['Server'],
+        operationId: 'getOpenApi',
         summary: 'This API as an OpenAPI 3.1 document',
         response: { 200: z.record(z.string(), z.unknown()), ...commonErrors },
       },

@@ -50,6 +50,7 @@ export function propsRoute(app: App, { settings, state }: RouteParts): void {
     {
       schema: {
         tags: ['Server'],
+        operationId: 'getProps',
         summary: 'The settings in force',
         response: { 200: Props, ...modelErrors },
       },

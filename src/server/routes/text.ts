@@ -4,6 +4,7 @@ import * as z from 'zod';
 import { RequestError } from '../../common/errors.ts';
 import type { Engine } from '../../engine/api.ts';
 import type { RouteParts } from '../app.ts';
+import { requireModel } from '../context.ts';
 import type { App } from '../dialect.ts';
 import { parseBody, shown } from '../dialects/openai-body.ts';
 import { ChatBody, chatPromptTurn, parseChat } from '../dialects/openai-chat-request.ts';
@@ -38,13 +39,14 @@ const DetokenizeBody = z.looseObject({
 
 const parsed = (schema: z.ZodType) => bodyParser(body => parseBody(schema, body, {}));
 
-export function textRoutes(app: App, { state }: RouteParts): void {
+export function textRoutes(app: App, { state, settings }: RouteParts): void {
   const tags = ['Text'];
   app.post(
     '/tokenize',
     {
       schema: {
         tags,
+        operationId: 'tokenize',
         summary: 'Text to token ids',
         body: TokenizeBody,
         response: { 200: z.object({ tokens: z.union([z.array(z.int()), z.array(Piece)]) }), ...errors },
@@ -65,6 +67,7 @@ export function textRoutes(app: App, { state }: RouteParts): void {
     {
       schema: {
         tags,
+        operationId: 'detokenize',
         summary: 'Token ids to text',
         body: DetokenizeBody,
         response: { 200: z.object({ content: z.string() }), ...errors },
@@ -83,6 +86,7 @@ export function textRoutes(app: App, { state }: RouteParts): void {
     {
       schema: {
         tags,
+        operationId: 'applyTemplate',
         summary: 'The text of the prompt of a chat completion',
         description: 'Takes the body of one; only the fields that make its prompt matter.',
         body: ChatBody,
@@ -90,7 +94,10 @@ export function textRoutes(app: App, { state }: RouteParts): void {
       },
       validatorCompiler: bodyParser(parseChat),
     },
-    async request => ({ prompt: await state.runner.promptText(chatPromptTurn(request.body)) }),
+    async ({ body }) => {
+      requireModel(body.model, settings);
+      return { prompt: await state.runner.promptText(chatPromptTurn(body)) };
+    },
   );
 }
 
