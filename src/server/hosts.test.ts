@@ -184,6 +184,10 @@ describe('every route', () => {
     const none = await ask(port, '/v1/models', { headers: { authorization: 'Bearer k' } });
     expect(none.status).toBe(200);
     expect(none.headers['access-control-allow-origin']).toBeUndefined();
-    expect((await ask(port, '/v1/models', { headers: { origin: 'http://app.example:81' } })).status).toBe(403);
+    for (const method of ['GET', 'OPTIONS']) {
+      const headers = { origin: 'http://app.example:81', 'access-control-request-method': 'POST' };
+      const { status, json } = await ask(port, '/v1/models', { method, headers });
+      expect([method, status, json.error.code]).toEqual([method, 403, 'origin_forbidden']);
+    }
   });
 });
