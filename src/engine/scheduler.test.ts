@@ -1,6 +1,6 @@
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
 import { packDirectory, withRuntime } from '../../test/support/packs.ts';
-import { channelWords, STATUS, TIMED_OUT } from '../grammar/api.ts';
+import { channelWords, READY, STATUS, TIMED_OUT } from '../grammar/api.ts';
 import { Tokenizer } from '../tokenizer/tokenizer.ts';
 import { Generation } from './generation.ts';
 import { resolveSampling } from './sampling-options.ts';
@@ -11,6 +11,17 @@ import { createStatus, readStatus, StatusWriter } from './status.ts';
 
 const model = packDirectory('olmoe');
 const { tokenBytes, vocabSize } = Tokenizer.load(model);
+const facts = { tokenBytes, vocabSize, endOfTurnIds: [] };
+
+/** With a constraint whose first mask has not come. */
+function constrained(promptIds: readonly number[]) {
+  const maxTokens = 4;
+  const words = new Int32Array(new SharedArrayBuffer(channelWords(maxTokens, vocabSize) * 4));
+  words[READY] = -1;
+  const channel = { words, doorbell: new Int32Array(new SharedArrayBuffer(4)), maxTokens, vocabSize };
+  const sampling = resolveSampling({ maxTokens }, null, 100);
+  return { promptIds, sampling, request: {}, constraint: { channel, afterId: null } };
+}
 
 it('feeds nothing of a request whose constraint failed before its prompt was read, and gives its session back once', () =>
   withRuntime({ model, slots: 2, chunk: 16 }, runtime => {
@@ -24,17 +35,8 @@ it('feeds nothing of a request whose constraint failed before its prompt was rea
       fail: (error: unknown) => told.push((error as { code: string }).code),
       cancelled: () => false,
     };
-    const maxTokens = 4;
-    const words = new Int32Array(new SharedArrayBuffer(channelWords(maxTokens, vocabSize) * 4));
-    words[STATUS] = TIMED_OUT;
-    const channel = { words, doorbell: new Int32Array(new SharedArrayBuffer(4)), maxTokens, vocabSize };
-    const order = {
-      promptIds: [5, 6, 7, 8, 9],
-      sampling: resolveSampling({ maxTokens }, null, 100),
-      request: {},
-      constraint: { channel, afterId: null },
-    };
-    const facts = { tokenBytes, vocabSize, endOfTurnIds: [] };
+    const order = constrained([5, 6, 7, 8, 9]);
+    order.constraint.channel.words[STATUS] = TIMED_OUT;
     // a step that fails, too, must not end the request again
     const { forward } = runtime.model;
     runtime.model.forward = () => {
@@ -56,10 +58,27 @@ it('counts a cancelled request no longer, though nothing else is to be done', ()
     let cancelled = false;
     const sink = { event: () => {}, done: () => {}, fail: () => {}, cancelled: () => cancelled };
     const order = { promptIds: [5, 6], sampling: resolveSampling({ maxTokens: 9 }, null, 100), request: {} };
-    scheduler.add(new Generation(runtime, { tokenBytes, vocabSize, endOfTurnIds: [] }, order, sink));
+    scheduler.add(new Generation(runtime, facts, order, sink));
     scheduler.step();
     expect(readStatus(buffer)).toMatchObject({ active: 1, waiting: 0 });
     cancelled = true;
     expect(scheduler.step()).toBe(false);
     expect(readStatus(buffer)).toMatchObject({ active: 0, waiting: 0 });
+  }));
+
+it('waits for all masks of a step together as long as for one', () =>
+  withRuntime({ model, slots: 12 }, runtime => {
+    const sessions = Array.from({ length: 12 }, (_, slot) => new Session(runtime, slot));
+    const pool = new SessionPool(sessions, runtime.batch.cache, null);
+    const scheduler = new Scheduler(runtime, pool, new StatusWriter(createStatus()));
+    const sink = { event: () => {}, done: () => {}, fail: () => {}, cancelled: () => false };
+    for (let i = 0; i < 12; i++) scheduler.add(new Generation(runtime, facts, constrained([5]), sink));
+    const wait = vi.spyOn(Atomics, 'wait');
+    expect(scheduler.step()).toBe(true);
+    const waits = wait.mock.calls.map(call => call[3] ?? Number.POSITIVE_INFINITY);
+    wait.mockRestore();
+    expect(waits).toHaveLength(12);
+    expect(Math.max(...waits)).toBeGreaterThan(0);
+    // each alone would be 12 times as much as one
+    expect(waits.reduce((sum, ms) => sum + ms)).toBeLessThan(3 * Math.max(...waits));
   }));

@@ -14,7 +14,7 @@ import type { StatusWriter } from './status.ts';
 
 /** Tokens of prompts in one step while others wait for their next token. */
 const SHARED_PROMPT_ROWS = 128;
-/** Finding a mask takes a fraction of a millisecond; an answer whose mask takes longer misses a step instead of holding up the others. */
+/** Finding a mask takes a fraction of a millisecond; answers whose masks take longer miss a step instead of holding up the others. */
 const MASK_WAIT_MS = 5;
 
 /** A generation's part in a step. */
@@ -34,6 +34,8 @@ export class Scheduler {
   #running: Generation[] = [];
   /** How long answers have been held up by prompts, less the steps they have had to themselves since. */
   #owedMs = 0;
+  /** Until when the step that is composed waits for masks. */
+  #masksUntilMs = 0;
 
   constructor(runtime: Runtime, pool: SessionPool, status: StatusWriter) {
     this.#runtime = runtime;
@@ -89,6 +91,7 @@ export class Scheduler {
   /** Answers first, then prompts as far as rows and their share of the time allow. */
   #compose(): Part[] {
     const { maxRows } = this.#runtime.batch;
+    this.#masksUntilMs = performance.now() + MASK_WAIT_MS;
     const parts: Part[] = [];
     const prompts: Generation[] = [];
     let answering = 0;
@@ -121,7 +124,7 @@ export class Scheduler {
     try {
       const { constraint } = generation;
       if (!constraint || constraint.isReady) return true;
-      constraint.wait(MASK_WAIT_MS);
+      constraint.wait(Math.max(0, this.#masksUntilMs - performance.now()));
       return constraint.isReady;
     } catch (error) {
       this.#fail(generation, error);
