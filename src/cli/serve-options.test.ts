@@ -36,7 +36,22 @@ test('without flags: this machine only, no key, comments on', () => {
 
 test('every flag has its setting', () => {
   const given = settings(
-    ...['--host', '::1', '--port', '0', '--model-id', 'm', '--model-id', 'n', '--api-key', 'k', '--slots', '3', '--max-queue', '0'],
+    ...[
+      '--host',
+      '::1',
+      '--port',
+      '0',
+      '--model-id',
+      'm',
+      '--model-id',
+      'n',
+      '--api-key',
+      'k',
+      '--slots',
+      '3',
+      '--max-queue',
+      '0',
+    ],
     ...['--cors-origin', 'http://a', '--cors-origin', 'http://b', '--allowed-host', 'x', '--insecure'],
     ...['--queue-timeout', '1.5', '--grace', '0', '--log-prompts', '--no-keepalive-comments'],
   );
