@@ -23,6 +23,7 @@ import type {
 import type { EngineCommand, EngineWorkerData, Opened } from './engine-worker.ts';
 import type { TokenizerFacts } from './generation.ts';
 import { Prepared, Preparer } from './preparer.ts';
+import { checkOptions, checkScoreRequest } from './shapes.ts';
 import { createStatus, readStatus } from './status.ts';
 
 /** Heap of the engine worker: tensor tables and one request; all weights live outside it. */
@@ -63,13 +64,14 @@ type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never;
 
 /**
  * Opens a model: plans, loads the resident weights and the tokenizer. Throws the ColiError of whatever is wrong
- * (ModelFileError, ConfigError, PlanError, KernelError, TokenizerError, StorageError).
+ * (RequestError, ModelFileError, ConfigError, PlanError, KernelError, TokenizerError, StorageError).
  */
 export async function openEngine(
   options: EngineOptions,
   onProgress: (progress: OpenProgress) => void = () => {},
   hooks: EngineHooks = {},
 ): Promise<Engine> {
+  checkOptions(options);
   const engine = new EngineClient(options, hooks, onProgress);
   try {
     await engine.open(options.model);
@@ -196,7 +198,8 @@ class EngineClient implements Engine {
     }
   }
 
-  score(request: ScoreRequest): Promise<ScoreResult> {
+  async score(request: ScoreRequest): Promise<ScoreResult> {
+    checkScoreRequest(request, this.info.vocabSize);
     return this.#call({ method: 'score', request }) as Promise<ScoreResult>;
   }
 

@@ -16,6 +16,7 @@ import type { Order } from './generation.ts';
 import { checkPrompt, refuseHugeText } from './prompt-check.ts';
 import { checkBiasIds } from './sampler.ts';
 import { resolveSampling } from './sampling-options.ts';
+import { checkPromptShape, checkRequest } from './shapes.ts';
 import { checkStopStrings } from './stops.ts';
 
 export class Prepared implements PreparedRequest {
@@ -92,6 +93,7 @@ export class Preparer {
 
   /** Throws RequestError for whatever is wrong with a request, CANCELLED once `signal` is aborted. */
   async prepare(request: GenerateRequest, signal?: AbortSignal): Promise<Prepared> {
+    checkRequest(request);
     const { prompt, constraint, logitBias, logprobs, stop, ignoreEos } = request;
     checkStopStrings(stop ?? []);
     checkBiasIds(logitBias, this.#vocabSize);
@@ -115,6 +117,7 @@ export class Preparer {
 
   /** A prompt as ids and text; the text of ids is empty. */
   async render(prompt: Prompt, anyLength: boolean, signal?: AbortSignal): Promise<{ ids: number[]; text: string }> {
+    checkPromptShape(prompt);
     if ('ids' in prompt) return { ids: [...prompt.ids], text: '' };
     if (!anyLength) refuseHugeText(prompt, this.#info, this.#longestToken);
     if ('text' in prompt) return { ids: await this.#text.encode(prompt.text, {}, signal), text: prompt.text };

@@ -21,13 +21,7 @@ export function checkPrompt(ids: readonly number[], limits: Limits): number {
   if (ids.length === 0) {
     throw new RequestError('EMPTY_PROMPT', 'the prompt has no tokens', { hint: 'give some text' });
   }
-  const bad = ids.find(id => !Number.isInteger(id) || id < 0 || id >= vocabSize);
-  if (bad !== undefined) {
-    throw new RequestError('BAD_TOKEN_ID', `token id ${bad} is not in 0..${vocabSize - 1}`, {
-      hint: "give ids of this model's own tokenizer",
-      details: { id: bad },
-    });
-  }
+  checkIds(ids, vocabSize);
   if (ids.length >= context) {
     throw new RequestError(
       'CONTEXT_EXCEEDED',
@@ -36,6 +30,16 @@ export function checkPrompt(ids: readonly number[], limits: Limits): number {
     );
   }
   return context - ids.length;
+}
+
+/** Throws BAD_TOKEN_ID for the first that the model has not. */
+export function checkIds(ids: readonly number[], vocabSize: number): void {
+  const at = ids.findIndex(id => !Number.isInteger(id) || id < 0 || id >= vocabSize);
+  if (at < 0) return;
+  throw new RequestError('BAD_TOKEN_ID', `token id ${String(ids[at])} is not in 0..${vocabSize - 1}`, {
+    hint: "give ids of this model's own tokenizer",
+    details: { id: ids[at] },
+  });
 }
 
 /**
