@@ -15,7 +15,7 @@ import { type Asked, Together } from '../support/together.ts';
 
 const SLOTS = 8;
 const TOKENS = 20;
-const SMALL_ARENA_BYTES = 3 << 19;
+const SMALL_ARENA_BYTES = 2 << 20;
 
 /** Eight requests with prompts of 1 to 60 tokens, greedy and sampled. */
 function requests(ids: readonly number[]): Asked[] {
