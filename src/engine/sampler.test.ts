@@ -271,6 +271,14 @@ describe('a mask', () => {
     expect(drawnWith(flat, [63], { temperature: 1e-30 })).toEqual([63]);
   });
 
+  test('holds at any temperature', () => {
+    for (const temperature of [1e30, 1e38, 1e300]) {
+      for (const filter of [{}, { topK: 3 }, { topP: 0.99 }, { topK: 3, topP: 0.5 }]) {
+        expect([1, 2]).toEqual(expect.arrayContaining(drawnWith([9, 0, 1, 8, 7], [1, 2], { temperature, ...filter })));
+      }
+    }
+  });
+
   test('the best allowed token is taken greedily, also when all logits are far below the forbidden ones', () => {
     expect(drawnWith([9, -1e30, -1e31, 8], [1, 2], { temperature: 0 })).toEqual([1]);
     expect(drawnWith([9, -1e30, -1e31, 8], [1, 2], { temperature: 1 })).toEqual([1]);

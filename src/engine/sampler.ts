@@ -4,7 +4,7 @@
  *   1. logits must be finite; log-probabilities are those of the logits as they came, whatever the next steps do
  *   2. repetition penalty, once per distinct token of prompt and answer (logit > 0: divided, else multiplied)
  *   3. presence and frequency penalties, tokens of the answer only
- *   4. logit bias; the logits must still be finite; tokens that a constraint forbids then get the lowest float32
+ *   4. logit bias; the logits must still be finite; tokens that a constraint forbids then get minus infinity
  *   5. temperature 0 or top_k 1: the largest logit, ties to the lower id, no random number drawn
  *   6. temperature: weight = e^((logit - largest) / temperature); tokens of weight 0 are out
  *   7. top_k: the k largest logits, ties to the lower id
@@ -245,13 +245,13 @@ function finiteBest(logits: Float32Array, size: number): number {
 }
 
 /**
- * Gives every token whose bit is not set the lowest float32, so that its weight is 0 beside any other. Returns the best of
+ * Gives every token whose bit is not set minus infinity, so that its weight is 0 at any temperature. Returns the best of
  * those left. Throws when none is.
  */
 function forbid(logits: Float32Array, size: number, mask: Int32Array): number {
   let best = -1;
   for (let id = 0; id < size; id++) {
-    if (((mask[id >> 5] >> (id & 31)) & 1) === 0) logits[id] = LOWEST;
+    if (((mask[id >> 5] >> (id & 31)) & 1) === 0) logits[id] = Number.NEGATIVE_INFINITY;
     else if (best < 0 || logits[id] > logits[best]) best = id;
   }
   if (best >= 0) return best;
