@@ -82,3 +82,23 @@ it('waits for all masks of a step together as long as for one', () =>
     // each alone would be 12 times as much as one
     expect(waits.reduce((sum, ms) => sum + ms)).toBeLessThan(3 * Math.max(...waits));
   }));
+
+it('reads a prompt while others answer, also with fewer rows than answers', () =>
+  withRuntime({ model, slots: 3, chunk: 1 }, runtime => {
+    const sessions = [0, 1, 2].map(slot => new Session(runtime, slot));
+    const pool = new SessionPool(sessions, runtime.batch.cache, null);
+    const scheduler = new Scheduler(runtime, pool, new StatusWriter(createStatus()));
+    const ended: string[] = [];
+    const ask = (name: string, promptIds: number[], maxTokens: number) => {
+      const sink = { event: () => {}, done: () => ended.push(name), fail: () => {}, cancelled: () => false };
+      const sampling = resolveSampling({ maxTokens, temperature: 0 }, null, 200);
+      const order = { promptIds, sampling, request: { ignoreEos: true } };
+      scheduler.add(new Generation(runtime, facts, order, sink));
+    };
+    ask('long', [5], 100);
+    ask('longer', [6], 120);
+    for (let i = 0; i < 4; i++) scheduler.step();
+    ask('short', [7, 8, 9], 1);
+    while (scheduler.step());
+    expect(ended).toEqual(['short', 'long', 'longer']);
+  }));

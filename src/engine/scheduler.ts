@@ -104,6 +104,10 @@ export class Scheduler {
     }
     if (answering === 0) this.#owedMs = 0;
     else if (this.#owedMs > 0 && parts.length > 0) return parts;
+    // where answers would take all rows, a prompt whose turn it is takes the place of one
+    const [prompt] = prompts;
+    const isItsTurn = prompt !== undefined && this.#running[0] === prompt;
+    if (parts.length === maxRows && isItsTurn && (prompt.promptLeft > 1 || this.#canGoOn(prompt))) parts.pop();
     let left = maxRows - parts.length;
     if (answering > 0) left = Math.min(left, SHARED_PROMPT_ROWS);
     for (const generation of prompts) {
