@@ -287,8 +287,15 @@ export interface Engine {
   readonly status: EngineStatus;
   /** Checks everything about a request and reads its prompt; computes nothing. Throws what `generate` would. */
   prepare(request: GenerateRequest, signal?: AbortSignal): Promise<PreparedRequest>;
-  /** Streams events; ends with exactly one `end`, or throws. Aborting gives finishReason 'cancelled'. */
-  generate(request: GenerateRequest | PreparedRequest, signal?: AbortSignal): AsyncIterable<GenerateEvent>;
+  /**
+   * Streams events; ends with exactly one `end`, or throws. Aborting gives finishReason 'cancelled'. `onEnd` is called when the
+   * engine has nothing more to do for it, however slowly the events are read.
+   */
+  generate(
+    request: GenerateRequest | PreparedRequest,
+    signal?: AbortSignal,
+    onEnd?: () => void,
+  ): AsyncIterable<GenerateEvent>;
   score(request: ScoreRequest): Promise<ScoreResult>;
   /**
    * Ids as a prompt would have them (messages rendered and guarded, text encoded raw). Throws CONTEXT_EXCEEDED for what is

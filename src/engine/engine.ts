@@ -160,7 +160,11 @@ class EngineClient implements Engine {
     }
   }
 
-  async *generate(request: GenerateRequest | PreparedRequest, signal?: AbortSignal): AsyncIterable<GenerateEvent> {
+  async *generate(
+    request: GenerateRequest | PreparedRequest,
+    signal?: AbortSignal,
+    onEnd: () => void = () => {},
+  ): AsyncIterable<GenerateEvent> {
     const isPrepared = request instanceof Prepared;
     const prepared = isPrepared ? request : await this.#prepareUnlessAborted(request as GenerateRequest, signal);
     const order = prepared.spend();
@@ -178,6 +182,7 @@ class EngineClient implements Engine {
       .finally(() => {
         this.#cancels.delete(cancel);
         prepared.release();
+        onEnd();
       });
     try {
       yield* queue.events();

@@ -1,7 +1,25 @@
 /** The worker's end of one constraint: brings the matcher to the ids in the shared words, and the mask with it. */
 
 import type { Matcher } from './adapter.ts';
-import { COUNT, type ConstraintChannel, CRASHED, IDS, maskAt, maskWords, READY, RUNNING, STATUS } from './api.ts';
+import {
+  COUNT,
+  type ConstraintChannel,
+  CRASHED,
+  IDS,
+  maskAt,
+  maskWords,
+  READY,
+  RUNNING,
+  STATUS,
+  TIMED_OUT,
+} from './api.ts';
+
+/**
+ * All masks of one answer may take so long, and so much more for each token. One thread finds the masks of all answers: whose masks
+ * are slow one after the other would hold up those of others for as long as it lasts. Usual ones take less than a millisecond.
+ */
+export const MASKS_MS = 5000;
+export const MASKS_PER_TOKEN_MS = 100;
 
 export class LiveConstraint {
   readonly #matcher: Matcher;
@@ -9,6 +27,8 @@ export class LiveConstraint {
   readonly #maxTokens: number;
   readonly #mask: Int32Array;
   readonly #fault: 'hang' | 'crash' | undefined;
+  readonly #now: () => number;
+  #spentMs = 0;
   /** Ids that the matcher has accepted. */
   readonly #accepted: number[] = [];
   /** The mask in the words is that of `#accepted`. */
@@ -16,13 +36,19 @@ export class LiveConstraint {
   /** Nothing has been looked at yet; another worker may have left a mask. */
   #isNew = true;
 
-  constructor(matcher: Matcher, channel: ConstraintChannel, fault?: 'hang' | 'crash') {
+  constructor(
+    matcher: Matcher,
+    channel: ConstraintChannel,
+    fault?: 'hang' | 'crash',
+    now: () => number = () => performance.now(),
+  ) {
     this.#matcher = matcher;
     this.#words = channel.words;
     this.#maxTokens = channel.maxTokens;
     const first = maskAt(channel);
     this.#mask = channel.words.subarray(first, first + maskWords(channel.vocabSize));
     this.#fault = fault;
+    this.#now = now;
   }
 
   /** The engine waits, or will, for another mask than the one that is there. */
@@ -36,6 +62,7 @@ export class LiveConstraint {
   /** Computes the mask after the ids that are there now. An id that the language does not allow ends the constraint. */
   async catchUp(): Promise<void> {
     this.#misbehave();
+    const begun = this.#now();
     const count = this.#count;
     const common = this.#commonPrefix(count);
     this.#masked = false;
@@ -52,6 +79,8 @@ export class LiveConstraint {
     this.#isNew = false;
     if (!isThere && !(await this.#matcher.mask(this.#mask))) return this.#fail();
     this.#masked = true;
+    this.#spentMs += this.#now() - begun;
+    if (this.#spentMs > MASKS_MS + MASKS_PER_TOKEN_MS * count) return this.#fail(TIMED_OUT);
     if (isThere) return;
     Atomics.store(this.#words, READY, count);
     Atomics.notify(this.#words, READY);
@@ -72,8 +101,8 @@ export class LiveConstraint {
     return same;
   }
 
-  #fail(): void {
-    Atomics.compareExchange(this.#words, STATUS, RUNNING, CRASHED);
+  #fail(status = CRASHED): void {
+    Atomics.compareExchange(this.#words, STATUS, RUNNING, status);
     Atomics.notify(this.#words, READY);
   }
 

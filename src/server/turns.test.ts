@@ -158,3 +158,36 @@ describe('the queue', () => {
     });
   });
 });
+
+test('an answer that is read slowly gives its place to others as soon as it is made', async () => {
+  const slow = async (runsAhead: boolean) => {
+    const { admission, runner } = setUp({ answer: ['a', 'b'], runsAhead });
+    const events = runner.run(text('x'), never())[Symbol.asyncIterator]();
+    for (let i = 0; i < 3; i++) await events.next();
+    const counts = { ...admission.counts };
+    const rest: string[] = [];
+    for (let next = await events.next(); !next.done; next = await events.next()) rest.push(next.value.type);
+    expect(rest).toEqual(['text', 'text', 'end']);
+    expect(admission.counts).toMatchObject({ active: 0, completed: 1 });
+    return counts.active;
+  };
+  expect(await slow(false)).toBe(1);
+  expect(await slow(true)).toBe(0);
+});
+
+test('only so many answers may wait for their readers beside those that are made', async () => {
+  const queue = { capacity: 1, maxQueue: 0, queueTimeoutMs: 1000 };
+  const { admission, runner } = setUp({ answer: ['a'], runsAhead: true }, queue);
+  const readers: AsyncIterator<unknown>[] = [];
+  const begin = async () => {
+    const events = runner.run(text('x'), never())[Symbol.asyncIterator]();
+    readers.push(events);
+    for (let i = 0; i < 2; i++) await events.next();
+  };
+  while (admission.counts.active === 0 && readers.length < 100) await begin();
+  expect(readers.length).toBe(17);
+  await expect(begin()).rejects.toThrow(expect.objectContaining({ code: 'QUEUE_FULL' }));
+  for (const events of readers) await events.return?.();
+  await begin();
+  expect(admission.counts.active).toBe(0);
+});

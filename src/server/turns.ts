@@ -15,12 +15,16 @@ export interface TurnRunnerParts {
   readonly now?: () => number;
 }
 
+/** Answers that wait for slow readers after the engine has made them, and have given their place to others. */
+const MAX_LATE_ANSWERS = 16;
+
 /** Enough to tell models and settings apart. */
 const FINGERPRINT_DIGITS = 16;
 
 /** A turn whose signal is aborted ends without an event. */
 export function createTurnRunner({ engine, admission, now = () => performance.now() }: TurnRunnerParts): TurnRunner {
   const format = chooseFormat(engine.text);
+  let lateAnswers = 0;
   return {
     fingerprint: `fp_${engine.info.fingerprint.slice(0, FINGERPRINT_DIGITS)}`,
     async *run(request, signal) {
@@ -30,6 +34,13 @@ export function createTurnRunner({ engine, admission, now = () => performance.no
       place.granted.catch(() => {});
       let turn: PreparedTurn | null = null;
       let isRunning = false;
+      let isLate = false;
+      const whenMade = () => {
+        if (lateAnswers === MAX_LATE_ANSWERS) return;
+        lateAnswers++;
+        isLate = true;
+        place.leave();
+      };
       try {
         turn = await prepareTurn(engine, plan, signal);
         await place.granted;
@@ -38,11 +49,12 @@ export function createTurnRunner({ engine, admission, now = () => performance.no
         yield { type: 'accepted', promptTokens: promptIds.length, sampling };
         yield* echo(engine, request);
         isRunning = true;
-        yield* answer(engine, plan, turn, request, signal, now);
+        yield* answer(engine, plan, turn, request, signal, now, whenMade);
       } catch (error) {
         if (!signal.aborted) throw error;
       } finally {
         if (!isRunning) turn?.prepared.discard();
+        if (isLate) lateAnswers--;
         place.leave();
       }
     },
@@ -71,6 +83,7 @@ async function* answer(
   request: TurnRequest,
   signal: AbortSignal,
   now: () => number,
+  whenMade: () => void,
 ): AsyncGenerator<TurnEvent> {
   const { stops, parallelToolCalls } = plan;
   const parser = plan.parser(startsInReasoning);
@@ -86,7 +99,7 @@ async function* answer(
   const begun = now();
   let cachedTokens = 0;
   let end: Extract<GenerateEvent, { type: 'end' }> | null = null;
-  for await (const event of engine.generate(prepared, signal)) {
+  for await (const event of engine.generate(prepared, signal, whenMade)) {
     if (event.type === 'start') cachedTokens = event.cachedTokens;
     else if (event.type === 'prefill') yield progress(event, now() - begun);
     else if (event.type === 'end') end = event;

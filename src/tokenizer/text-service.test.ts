@@ -1,7 +1,8 @@
 import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, describe, expect, test } from 'vitest';
+import { Worker } from 'node:worker_threads';
+import { afterAll, describe, expect, test, vi } from 'vitest';
 import { InternalError, RequestError, TokenizerError } from '../common/errors.ts';
 import { decodeIds } from './stream-decoder.ts';
 import { TextService, type TextServiceOptions } from './text-service.ts';
@@ -216,6 +217,21 @@ describe('what fails, fails alone', () => {
     const cancelled = { status: 'rejected', reason: { code: 'CANCELLED' } };
     const served = { status: 'fulfilled', value: { text: 'ok' } };
     expect(await calls).toMatchObject([cancelled, cancelled, served, cancelled]);
+  });
+
+  test('a caller who goes away does not cost the others their worker', async () => {
+    const service = await open(copy('{{ messages[0].content }}'));
+    const ended = vi.spyOn(Worker.prototype, 'terminate');
+    for (let i = 0; i < 50; i++) {
+      const gone = new AbortController();
+      const calls = [service.render(user('going'), null, {}, gone.signal), service.render(user('staying'))];
+      gone.abort();
+      const [going, staying] = await Promise.allSettled(calls);
+      expect(going).toMatchObject({ status: 'rejected', reason: { code: 'CANCELLED' } });
+      expect(staying).toMatchObject({ status: 'fulfilled', value: { text: 'staying' } });
+    }
+    expect(ended).not.toHaveBeenCalled();
+    ended.mockRestore();
   });
 
   test('a call that exhausts the memory of the worker fails; the others are served', async () => {

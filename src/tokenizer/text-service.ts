@@ -29,6 +29,9 @@ export interface TextServiceOptions {
   readonly heapMb?: number;
 }
 
+/** How long a running call whose caller has gone away may go on; nearly all take a few milliseconds. */
+const CANCELLED_LIMIT_MS = 500;
+
 /** What may be wrong when a short text takes for ever. */
 const SUSPECT = {
   render: 'the chat template or a regular expression of tokenizer.json',
@@ -38,6 +41,8 @@ const SUSPECT = {
 
 interface Call {
   readonly command: TextCommand;
+  /** It has been answered; what the worker says of it is not wanted. */
+  isCancelled: boolean;
   resolve(value: unknown): void;
   reject(error: Error): void;
 }
@@ -114,7 +119,7 @@ export class TextService {
     return new Promise((resolve, reject) => {
       if (this.#closed) return reject(closedError());
       if (signal?.aborted) return reject(cancelledError());
-      const call: Call = { command, resolve, reject };
+      const call: Call = { command, isCancelled: false, resolve, reject };
       if (signal) {
         const abort = () => this.#cancel(call);
         signal.addEventListener('abort', abort);
@@ -133,17 +138,22 @@ export class TextService {
     });
   }
 
-  /** Nothing else stops a worker in the middle of a text: it is dropped, as at the wall limit. */
+  /**
+   * Only its end stops a worker in the middle of a text, and starting another takes longer than nearly every text: the running
+   * call goes on for nobody, for a while.
+   */
   #cancel(call: Call): void {
-    if (this.#running === call) {
+    call.isCancelled = true;
+    call.reject(cancelledError());
+    const at = this.#waiting.indexOf(call);
+    if (at >= 0) this.#waiting.splice(at, 1);
+    // one whose worker is still being started is not sent
+    if (this.#running !== call || !this.#timer) return;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => {
       void this.#stop();
       this.#abandon(cancelledError());
-      return;
-    }
-    const at = this.#waiting.indexOf(call);
-    if (at < 0) return;
-    this.#waiting.splice(at, 1);
-    call.reject(cancelledError());
+    }, CANCELLED_LIMIT_MS);
   }
 
   /** Gives the next call to the worker, which is started again if the last call ended it. */
@@ -161,6 +171,10 @@ export class TextService {
   }
 
   #send(call: Call): void {
+    if (call.isCancelled) {
+      this.#finish(() => {});
+      return;
+    }
     try {
       this.#worker!.postMessage(call.command);
     } catch (error) {

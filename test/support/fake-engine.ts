@@ -12,6 +12,8 @@ import type {
 } from '../../src/engine/api.ts';
 
 export interface FakeOptions {
+  /** The engine has made the whole answer before any of it is read. */
+  readonly runsAhead?: boolean;
   /** Texts of the tokens of the answer. */
   readonly answer: readonly string[];
   readonly text?: Partial<TextFacts>;
@@ -53,11 +55,16 @@ export function fakeEngine(options: FakeOptions): FakeEngine {
     ];
     return [...parts, JSON.stringify(variables), ...promptEnd].map(idOf);
   };
-  async function* generate(prepared: PreparedRequest, signal?: AbortSignal): AsyncGenerator<GenerateEvent> {
+  async function* generate(
+    prepared: PreparedRequest,
+    signal?: AbortSignal,
+    onEnd: () => void = () => {},
+  ): AsyncGenerator<GenerateEvent> {
     counts.open--;
     counts.generated++;
     const { promptIds, sampling } = prepared;
     yield { type: 'start', promptIds: [...promptIds], sampling, cachedTokens };
+    if (options.runsAhead) onEnd();
     for (const done of [1, 4]) yield { type: 'prefill', done, total: 4 };
     const ids: number[] = [];
     for (const text of answer) {
@@ -96,7 +103,7 @@ export function fakeEngine(options: FakeOptions): FakeEngine {
       const sampling = { temperature: 0, seed: 1 } as PreparedRequest['sampling'];
       return { promptIds: encode(request.prompt), sampling, discard: () => void counts.open-- };
     },
-    generate: (request, signal) => generate(request as PreparedRequest, signal),
+    generate: (request, signal, onEnd) => generate(request as PreparedRequest, signal, onEnd),
     score: async () => ({}),
     encode: async prompt => encode(prompt),
     render: async prompt => ({ text: '', ids: encode(prompt) }),
