@@ -252,6 +252,8 @@ export class Scheduler {
       if (at >= 0) queue.splice(at, 1);
     }
     if (generation.session) this.#pool.give(generation.session);
+    // before anybody hears that it has ended
+    this.#tellLoad();
   }
 
   #tellLoad(): void {
