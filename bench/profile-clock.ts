@@ -44,6 +44,7 @@ const BY_OPERATION: Readonly<Record<string, Phase>> = {
   add: 'norms',
   clamp: 'norms',
   attention: 'core',
+  toBf16: 'keyValues',
   swiglu: 'swiglu',
   swigluQuantise: 'swiglu',
   softmax: 'router',
