@@ -176,3 +176,47 @@ describe('admission', () => {
     expect(q.counts).toMatchObject({ active: 0, queued: 0, rejected: 2 });
   });
 });
+
+describe('a request that is still being checked', () => {
+  const signal = new AbortController().signal;
+
+  test('takes no place until it is ready, and goes on at once when one is free', async () => {
+    const queue = new AdmissionQueue({ capacity: 1, maxQueue: 2, queueTimeoutMs: 1000 });
+    const slow = queue.enter('slow', signal, false);
+    const quick = queue.enter('quick', signal);
+    await quick.granted;
+    expect(queue.counts).toMatchObject({ active: 1, queued: 0, admitted: 1 });
+    slow.ready();
+    expect(queue.counts).toMatchObject({ active: 1, queued: 1 });
+    quick.leave();
+    await slow.granted;
+    slow.leave();
+    expect(queue.counts).toMatchObject({ active: 0, queued: 0, admitted: 2, completed: 2 });
+  });
+
+  test('counts against the limit of the queue', () => {
+    const queue = new AdmissionQueue({ capacity: 1, maxQueue: 1, queueTimeoutMs: 1000 });
+    const places = [queue.enter('a', signal, false), queue.enter('b', signal, false)];
+    expect(() => queue.enter('c', signal)).toThrow(expect.objectContaining({ code: 'QUEUE_FULL' }));
+    places[0].leave();
+    places[0].leave();
+    places[0].ready();
+    expect(() => queue.enter('c', signal).leave()).not.toThrow();
+    expect(queue.counts).toMatchObject({ active: 0, queued: 0, admitted: 1, completed: 1, rejected: 1 });
+  });
+
+  test('is sent away when it is ready after the server has begun to stop, or its client has gone', async () => {
+    const queue = new AdmissionQueue({ capacity: 1, maxQueue: 1, queueTimeoutMs: 1000 });
+    const gone = new AbortController();
+    const [left, late] = [queue.enter('a', gone.signal, false), queue.enter('b', signal, false)];
+    gone.abort(new Error('gone'));
+    left.ready();
+    await expect(left.granted).rejects.toThrow('gone');
+    left.leave();
+    queue.stop(new RequestError('SERVER_STOPPING', 'stopping'));
+    late.ready();
+    await expect(late.granted).rejects.toThrow('stopping');
+    late.leave();
+    expect(queue.counts).toMatchObject({ active: 0, queued: 0, admitted: 0, cancelled: 1, rejected: 1 });
+  });
+});

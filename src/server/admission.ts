@@ -61,6 +61,8 @@ export class AdmissionQueue implements Admission {
   /** Client -> requests of it that run. */
   readonly #running = new Map<string, number>();
   #active = 0;
+  /** Requests that are still being checked. */
+  #preparing = 0;
   #stopped: RequestError | null = null;
   readonly #counts: Record<Counter, number> = { admitted: 0, completed: 0, rejected: 0, timedOut: 0, cancelled: 0 };
   #whenIdle: (() => void)[] = [];
@@ -80,16 +82,45 @@ export class AdmissionQueue implements Admission {
     return this.#stopped;
   }
 
-  enter(client: string, signal: AbortSignal): Place {
+  enter(client: string, signal: AbortSignal, isReady = true): Place {
     if (this.#stopped) throw this.#reject(this.#stopped);
-    const free = this.#active < this.#limits.capacity;
-    if (!free && this.#queued >= this.#limits.maxQueue) throw this.#reject(queueFull(this.#limits.maxQueue));
+    const { capacity, maxQueue } = this.#limits;
+    if (this.#active + this.#queued + this.#preparing >= capacity + maxQueue) throw this.#reject(queueFull(maxQueue));
     if (signal.aborted) {
       this.#counts.cancelled++;
       throw signal.reason;
     }
-    if (free) return once(Promise.resolve(), this.#admit(client, signal));
+    return isReady ? this.#join(client, signal) : this.#prepare(client, signal);
+  }
+
+  /** A place at once, or in the queue. */
+  #join(client: string, signal: AbortSignal): Place {
+    if (this.#active < this.#limits.capacity) return once(Promise.resolve(), this.#admit(client, signal));
     return this.#wait(client, signal);
+  }
+
+  /** Joins when it is ready. What is given up before is in no counter, unless its client went away. */
+  #prepare(client: string, signal: AbortSignal): Place {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    promise.catch(() => {});
+    let joined: Place | null = null;
+    this.#preparing++;
+    const place = once(promise, () => {
+      if (joined) return joined.leave();
+      this.#preparing--;
+      if (signal.aborted) this.#counts.cancelled++;
+    });
+    const ready = () => {
+      if (joined || place.hasLeft()) return;
+      if (this.#stopped || signal.aborted) {
+        reject(this.#stopped ? this.#reject(this.#stopped) : signal.reason);
+        return;
+      }
+      this.#preparing--;
+      joined = this.#join(client, signal);
+      joined.granted.then(resolve, reject);
+    };
+    return { granted: place.granted, ready, leave: place.leave };
   }
 
   /** Takes no more requests and sends away those that wait; the ones that run go on. */
@@ -198,10 +229,12 @@ export class AdmissionQueue implements Admission {
   }
 }
 
-function once(granted: Promise<void>, leave: () => void): Place {
+function once(granted: Promise<void>, leave: () => void): Place & { hasLeft(): boolean } {
   let left = false;
   return {
     granted,
+    ready: () => {},
+    hasLeft: () => left,
     leave: () => {
       if (left) return;
       left = true;

@@ -113,13 +113,16 @@ export interface TurnRunner {
 export interface Admission {
   /**
    * Joins the queue. Throws QUEUE_FULL or SERVER_STOPPING at once. The place must be left, also when it was never granted.
+   * A request that is not ready yet counts against the limit of the queue, but takes no place until it says so.
    */
-  enter(client: string, signal: AbortSignal): Place;
+  enter(client: string, signal: AbortSignal, isReady?: boolean): Place;
 }
 
 export interface Place {
   /** Rejects with QUEUE_TIMEOUT, SERVER_STOPPING, or the signal's reason. */
   readonly granted: Promise<void>;
+  /** The request has been checked and could run now. */
+  ready(): void;
   /** The request has ended or gives up; more than once is no mistake. */
   leave(): void;
 }

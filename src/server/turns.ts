@@ -29,7 +29,8 @@ export function createTurnRunner({ engine, admission, now = () => performance.no
     fingerprint: `fp_${engine.info.fingerprint.slice(0, FINGERPRINT_DIGITS)}`,
     async *run(request, signal) {
       const plan = planTurn(request, format);
-      const place = admission.enter(request.client, signal);
+      // checking takes long for some forms; a place stays free for others until then
+      const place = admission.enter(request.client, signal, false);
       // it may be refused while the request is still being checked
       place.granted.catch(() => {});
       let turn: PreparedTurn | null = null;
@@ -43,6 +44,7 @@ export function createTurnRunner({ engine, admission, now = () => performance.no
       };
       try {
         turn = await prepareTurn(engine, plan, signal);
+        place.ready();
         await place.granted;
         if (signal.aborted) return;
         const { promptIds, sampling } = turn.prepared;

@@ -260,3 +260,23 @@ test('the same form beside others at the same time gives the same bytes', async 
   const together = await Promise.all(forms.map(form => ask(form)));
   expect(together.map(({ body }) => readChatReply(body).content)).toEqual(alone);
 });
+
+test('a form that takes long to compile takes no place from others', async () => {
+  const args = ['--ctx', '2000', '--slots', '1'];
+  const server = await startServe({ model: path.join(directory, 'prose'), args });
+  const order: string[] = [];
+  const slow = ask({ grammar: `root ::= ${'[a-z]? '.repeat(1000)}` }, server).then(reply => {
+    order.push('slow');
+    return reply;
+  });
+  // its body has been read when a later one is answered
+  await server.post('/tokenize', { content: 'Hello' });
+  for (let i = 0; i < 3; i++) {
+    const quick = await ask({ max_tokens: 5 }, server);
+    expect(quick.status).toBe(200);
+    order.push('quick');
+  }
+  expect(order).toEqual(['quick', 'quick', 'quick']);
+  // a fast machine may be done within the limit
+  expect([200, 400]).toContain((await slow).status);
+});
