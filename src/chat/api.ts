@@ -44,11 +44,6 @@ export interface ParserOptions {
   readonly constrained?: boolean;
 }
 
-export interface ForcedCalls {
-  /** The answer, reasoning apart. */
-  readonly grammar: GrammarSpec;
-}
-
 /** One row of the table of chat formats. */
 export interface ChatFormat {
   readonly name: string;

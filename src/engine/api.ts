@@ -1,6 +1,5 @@
 /** What the CLI, the evaluations and later the server see of the engine. Types only. */
 
-import type { ErrorWire } from '../common/errors.ts';
 import type { GrammarSpec } from '../grammar/api.ts';
 import type { KernelChoice, KernelName } from '../kernels/kernels.ts';
 import type { KvEncoding } from '../layers/kv-cache.ts';
@@ -316,5 +315,3 @@ export interface OpenProgress {
   doneBytes: number;
   totalBytes: number;
 }
-
-export type WireReply = { ok: true; value: unknown } | { ok: false; error: ErrorWire };

@@ -2,6 +2,7 @@
 
 import { Worker } from 'node:worker_threads';
 import { type ColiError, type ErrorWire, errorFromWire, InternalError } from '../common/errors.ts';
+import { within } from '../common/waiting.ts';
 import { workerUrl } from '../common/worker-url.ts';
 import type { FaultPlan } from '../storage/faults.ts';
 import { TextService } from '../tokenizer/text-service.ts';
@@ -241,13 +242,8 @@ class EngineClient implements Engine {
 
   /** Lets the worker close its files and threads; not for ever, because its disk may hang. */
   async #finish(): Promise<void> {
-    let timer: NodeJS.Timeout | undefined;
-    const grace = new Promise(resolve => {
-      timer = setTimeout(resolve, CLOSE_GRACE_MS);
-    });
     const closed = this.#call({ method: 'close' }).catch(() => {});
-    await Promise.race([closed, grace]);
-    clearTimeout(timer);
+    await within(CLOSE_GRACE_MS, closed);
   }
 
   #call(command: WithoutId<EngineCommand>, onEvent?: (event: GenerateEvent) => void): Promise<unknown> {

@@ -1,6 +1,7 @@
 /** What a request asks of the sampler: checked, then completed from generation_config.json. */
 
 import { type ColiError, ConfigError, RequestError } from '../common/errors.ts';
+import { shown } from '../common/shown.ts';
 import type { EffectiveSampling, SamplingOptions } from './api.ts';
 import { MAX_SEED, randomSeed } from './random.ts';
 
@@ -173,11 +174,4 @@ function checkLogitBias(bias: unknown): void {
       throw refuse(`of token ${id} must be a number from -${MAX_LOGIT_BIAS} to ${MAX_LOGIT_BIAS}, not ${shown(value)}`);
     }
   }
-}
-
-/** A value as a message shows it: short, and strings recognisable as strings. */
-function shown(value: unknown): string {
-  const text =
-    typeof value === 'string' ? JSON.stringify(value) : typeof value === 'object' ? 'an object' : String(value);
-  return text.length > 40 ? `${text.slice(0, 37)}...` : text;
 }

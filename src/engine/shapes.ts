@@ -4,6 +4,7 @@
  */
 
 import { RequestError } from '../common/errors.ts';
+import { shown } from '../common/shown.ts';
 import { KERNEL_CHOICES } from '../kernels/kernels.ts';
 import type { EngineOptions, GenerateRequest, Prompt, ScoreRequest } from './api.ts';
 import { checkIds } from './prompt-check.ts';
@@ -109,13 +110,8 @@ function checkFields(values: object, rules: Readonly<Record<string, Rule>>, path
 
 function requireShape(value: unknown, { accepts, what }: Rule, name: string): void {
   if (accepts(value)) return;
-  throw new RequestError('BAD_PARAMETER', `${name} must be ${what}, not ${shownValue(value)}`, {
+  throw new RequestError('BAD_PARAMETER', `${name} must be ${what}, not ${shown(value)}`, {
     hint: 'see the types of the engine',
     details: { parameter: name },
   });
-}
-
-function shownValue(value: unknown): string {
-  if (typeof value === 'string') return JSON.stringify(value.length > 40 ? `${value.slice(0, 37)}...` : value);
-  return typeof value === 'number' || typeof value === 'boolean' || value == null ? String(value) : `a ${typeof value}`;
 }

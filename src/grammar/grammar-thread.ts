@@ -1,14 +1,12 @@
 /** One grammar worker and its watchdog. */
 
 import { Worker } from 'node:worker_threads';
+import { endWorker } from '../common/waiting.ts';
 import { workerUrl } from '../common/worker-url.ts';
 import type { Vocabulary } from './adapter.ts';
 import { grammarHeapBytes, grammarScriptMib } from './memory.ts';
 import { BUSY_WORDS, type Faults, type GrammarCommand, type GrammarReply, type GrammarWorkerData } from './protocol.ts';
 import { type Limits, Watchdog, type Work } from './watchdog.ts';
-
-/** A thread inside WebAssembly ends at once; if it does not, nobody waits for it. */
-const TERMINATE_GRACE_MS = 2000;
 
 export interface ThreadEvents {
   reply(reply: GrammarReply): void;
@@ -76,15 +74,6 @@ export class GrammarThread {
 
   async end(): Promise<void> {
     this.#watchdog.stop();
-    this.#worker.removeAllListeners();
-    // A worker may still fail while it is being ended.
-    this.#worker.on('error', () => {});
-    this.#worker.unref();
-    let timer: NodeJS.Timeout | undefined;
-    const grace = new Promise(resolve => {
-      timer = setTimeout(resolve, TERMINATE_GRACE_MS);
-    });
-    await Promise.race([this.#worker.terminate(), grace]);
-    clearTimeout(timer);
+    await endWorker(this.#worker);
   }
 }

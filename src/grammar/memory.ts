@@ -20,11 +20,6 @@ export function grammarScriptMib(vocabSize: number): number {
   return SCRIPT_BASE_MIB + Math.ceil((vocabSize * SCRIPT_PER_TOKEN_BYTES) / MIB);
 }
 
-/** Ceiling of the whole worker, which exists from the first constraint on: no grammar, however hostile, gets beyond it. */
-export function grammarWorkerCeilingBytes(vocabSize: number): number {
-  return grammarHeapBytes(vocabSize) + grammarScriptMib(vocabSize) * MIB;
-}
-
 /**
  * What the worker takes with usual requests. Measured after 40 large schemas and one of 5,000 alternatives: 59 MiB with 4,096
  * tokens, 102 MiB with 151,936; a tenth more.

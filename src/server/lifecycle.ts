@@ -4,6 +4,7 @@ import dns from 'node:dns/promises';
 import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { RequestError } from '../common/errors.ts';
+import { within } from '../common/waiting.ts';
 import type { AdmissionQueue } from './admission.ts';
 import { type AppParts, createApp, type ServerApp } from './app.ts';
 import type { RuntimeEntry } from './runtime-file.ts';
@@ -66,14 +67,6 @@ async function stopServer(
   await within(LAST_WORDS_MS, idle());
   for (const server of servers) server.closeAllConnections();
   await closed;
-}
-
-async function within(ms: number, promise: Promise<void>): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<void>(resolve => {
-    timer = setTimeout(resolve, ms);
-  });
-  await Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
 /** Both address families: some clients of "localhost" ask one, some the other. */

@@ -2,6 +2,7 @@
 
 import { Worker } from 'node:worker_threads';
 import { type ColiError, errorFromWire, InternalError, RequestError, TokenizerError } from '../common/errors.ts';
+import { endWorker } from '../common/waiting.ts';
 import { workerUrl } from '../common/worker-url.ts';
 import type { Rendered, RenderOptions } from './chat-encoder.ts';
 import type { DecodeOptions } from './stream-decoder.ts';
@@ -17,9 +18,6 @@ export const TEXT_WORKER_HEAP_MB = 1024;
 export const OPEN_LIMIT_MS = 120_000;
 /** One call. Encoding runs at about 1 MB/s, so this is several times the longest context. */
 export const CALL_LIMIT_MS = 60_000;
-
-/** A thread inside one long built-in (a regular expression, a replacement) cannot be ended before that returns; nobody waits longer. */
-export const TERMINATE_GRACE_MS = 2000;
 
 export interface TextServiceOptions {
   /** Markers of the family's chat format. */
@@ -213,18 +211,7 @@ export class TextService {
   async #stop(): Promise<void> {
     const worker = this.#worker;
     this.#worker = null;
-    worker?.removeAllListeners();
-    // A worker may still fail while it is being ended.
-    worker?.on('error', () => {});
-    if (!worker) return;
-    // A thread that cannot be ended must not keep the process alive.
-    worker.unref();
-    let timer: NodeJS.Timeout | undefined;
-    const grace = new Promise(resolve => {
-      timer = setTimeout(resolve, TERMINATE_GRACE_MS);
-    });
-    await Promise.race([worker.terminate(), grace]);
-    clearTimeout(timer);
+    if (worker) await endWorker(worker);
   }
 
   #start(): Promise<void> {

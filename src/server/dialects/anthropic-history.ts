@@ -1,9 +1,10 @@
 /** Anthropic's messages, which are lists of blocks, as messages that chat templates know. */
 
+import { shown } from '../../common/shown.ts';
 import type { TurnMessage } from '../turn.ts';
 import type { AnthropicContentBlock, AnthropicPromptBody } from './anthropic-schema.ts';
 import { Conversation } from './conversation.ts';
-import { badField, shown } from './openai-body.ts';
+import { badField } from './openai-body.ts';
 
 export interface AnthropicHistory {
   readonly messages: TurnMessage[];

@@ -1,12 +1,13 @@
 /** A request of the Anthropic Messages API as a turn. Throws RequestErrors that name the field. */
 
 import type { ToolChoice, ToolDefinition } from '../../chat/api.ts';
+import { shown } from '../../common/shown.ts';
 import { checkSampling } from '../../engine/sampling-options.ts';
 import type { JsonSchema } from '../../grammar/api.ts';
 import type { ChatTurn, TurnRequest } from '../turn.ts';
 import { readHistory } from './anthropic-history.ts';
 import type { AnthropicMessageBody, AnthropicPromptBody, AnthropicTool } from './anthropic-schema.ts';
-import { badField, shown, unsupported } from './openai-body.ts';
+import { badField, unsupported } from './openai-body.ts';
 import { samplingOf } from './openai-fields.ts';
 import { CHAT_HINTS, type UnsupportedFields, unsupportedFields } from './openai-unsupported.ts';
 

@@ -2,6 +2,7 @@
 
 import type * as z from 'zod';
 import { RequestError } from '../../common/errors.ts';
+import { shown } from '../../common/shown.ts';
 import { UNSUPPORTED, type UnsupportedFields } from './openai-unsupported.ts';
 
 /** Values in a body, token ids apart: a long history with many tools has some thousands, and each may be a mistake to tell. */
@@ -73,14 +74,6 @@ export function asNot(value: unknown): string {
   return value === true || typeof value === 'object'
     ? 'is not supported'
     : `is ${shown(value)}, which is not supported`;
-}
-
-/** A value as messages show it. */
-export function shown(value: unknown): string {
-  if (Array.isArray(value)) return value.length === 0 ? 'an empty array' : `an array of ${value.length}`;
-  if (typeof value === 'object' && value !== null) return 'an object';
-  const text = typeof value === 'string' ? JSON.stringify(value) : String(value);
-  return text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN - 3)}...` : text;
 }
 
 /** Values in `data`, or a number above `most` as soon as there are more. */

@@ -1,8 +1,9 @@
 /** Messages of the chat API as chat templates expect them. */
 
 import * as z from 'zod';
+import { shown } from '../../common/shown.ts';
 import type { TurnMessage } from '../turn.ts';
-import { badField, refusal, shown, unsupported } from './openai-body.ts';
+import { badField, refusal, unsupported } from './openai-body.ts';
 import { looseObject, oneOf, text, withoutNulls } from './openai-fields.ts';
 
 /** Of one message. */

@@ -1,9 +1,10 @@
 /** Tools and the choice among them, from the words of the chat API to those of a turn. */
 
 import * as z from 'zod';
+import { shown } from '../../common/shown.ts';
 import type { JsonSchema } from '../../grammar/api.ts';
 import type { ChatTurn } from '../turn.ts';
-import { badField, shown } from './openai-body.ts';
+import { badField } from './openai-body.ts';
 import { anyObject, flag, looseObject, text } from './openai-fields.ts';
 
 /** Every tool is described in the prompt and compiled into one grammar. OpenAI takes 128. */

@@ -1,9 +1,10 @@
 /** The body of POST /v1/completions, and the turns it asks for: one for each prompt. */
 
 import * as z from 'zod';
+import { shown } from '../../common/shown.ts';
 import { checkSampling } from '../../engine/sampling-options.ts';
 import type { TurnRequest } from '../turn.ts';
-import { badField, parseBody, shown, unsupported } from './openai-body.ts';
+import { badField, parseBody, unsupported } from './openai-body.ts';
 import { commonFields, flag, maxTokensOf, outputLimits, sampling, samplingOf, withoutNulls } from './openai-fields.ts';
 import { CHAT_HINTS, type UnsupportedField, type UnsupportedFields, unsupportedFields } from './openai-unsupported.ts';
 

@@ -1,8 +1,9 @@
 /** Items of the Responses API as messages that chat templates know. */
 
+import { shown } from '../../common/shown.ts';
 import type { TurnMessage } from '../turn.ts';
 import { Conversation } from './conversation.ts';
-import { badField, shown } from './openai-body.ts';
+import { badField } from './openai-body.ts';
 import { argumentsOf } from './openai-chat-messages.ts';
 import { readableReasoning } from './responses-reasoning.ts';
 import type { ResponsesBody, ResponsesItem, ResponsesText } from './responses-schema.ts';

@@ -1,9 +1,10 @@
 /** A request of the OpenAI Responses API as a turn. Throws RequestErrors that name the field. */
 
+import { shown } from '../../common/shown.ts';
 import { checkSampling } from '../../engine/sampling-options.ts';
 import type { GrammarSpec, JsonSchema } from '../../grammar/api.ts';
 import type { ChatTurn, TurnRequest } from '../turn.ts';
-import { asNot, badField, shown, unsupported } from './openai-body.ts';
+import { asNot, badField, unsupported } from './openai-body.ts';
 import { samplingOf, withoutNulls } from './openai-fields.ts';
 import { CHAT_HINTS, type UnsupportedFields, unsupportedFields } from './openai-unsupported.ts';
 import { readInput } from './responses-history.ts';

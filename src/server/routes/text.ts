@@ -2,11 +2,12 @@
 
 import * as z from 'zod';
 import { RequestError } from '../../common/errors.ts';
+import { shown } from '../../common/shown.ts';
 import type { Engine } from '../../engine/api.ts';
 import type { RouteParts } from '../app.ts';
 import { requireModel } from '../context.ts';
 import type { App } from '../dialect.ts';
-import { parseBody, shown } from '../dialects/openai-body.ts';
+import { parseBody } from '../dialects/openai-body.ts';
 import { ChatBody, chatPromptTurn, parseChat } from '../dialects/openai-chat-request.ts';
 import { flag, text } from '../dialects/openai-fields.ts';
 import { bodyParser } from '../dialects/route-body.ts';
