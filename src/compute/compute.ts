@@ -25,30 +25,15 @@ export interface Input {
   readonly codeCopy: number[];
 }
 
-/** What attention needs of a batch: its rows and where their past is. */
-export interface History {
-  readonly rows: number;
-  /** Keys that the last row sees. */
-  readonly keys: number;
-  readonly positions: Tensor;
-  /** kvLayout: id of the layout of keys and values, f32 or bf16. */
-  readonly cache: { readonly kvLayout: number; arenaOf(layer: number): number; rowTables(layer: number): Tensor };
-}
-
-export interface HeadShape {
-  readonly heads: number;
-  readonly kvHeads: number;
-  readonly headDim: number;
-  readonly scale: number;
-}
-
 // What things cost is counted in multiply-adds of a 4-bit matrix, of which a lane does about 70 in a nanosecond.
 /** An element that a float operation reads and writes. */
-const ELEMENT_COST = 16;
+export const ELEMENT_COST = 16;
 /** A multiply-add with float weights, or between float activations. */
-const FLOAT_COST = 4;
+export const FLOAT_COST = 4;
+/** Decoding an element of a block layout, apart from the multiply-adds that it is used in. */
+const DECODE_COST = 32;
 /** An element whose exponential is taken. */
-const EXPONENTIAL_COST = 64;
+export const EXPONENTIAL_COST = 64;
 
 interface CopyBack {
   from: number;
@@ -58,6 +43,13 @@ interface CopyBack {
   n: number;
 }
 
+/** The columns of a replicated tensor that belong to heads: head h has columns h*stride + first and on. */
+export interface HeadColumns {
+  readonly tensor: Tensor;
+  readonly stride: number;
+  readonly first: number;
+}
+
 export class Compute {
   readonly arenas: Arenas;
   readonly lanes: Lanes;
@@ -65,14 +57,14 @@ export class Compute {
   readonly exact: boolean;
   readonly #copyBacks: CopyBack[] = [];
   /** Lane-owned floats for attention scores and decoded rows. */
-  readonly #scratch: Tensor;
+  readonly scratch: Tensor;
 
   constructor(arenas: Arenas, options: { lanes: number; exact: boolean; scratchFloats: number }) {
     this.arenas = arenas;
     this.lanes = new Lanes(options.lanes);
     this.exact = options.exact;
     // 64 extra floats keep two lanes off one cache line
-    this.#scratch = arenas.tensor(options.lanes, Math.ceil(options.scratchFloats / 64) * 64 + 64, { replicated: true });
+    this.scratch = arenas.tensor(options.lanes, Math.ceil(options.scratchFloats / 64) * 64 + 64, { replicated: true });
   }
 
   /** An input of up to `rows` rows; `x` may be an existing tensor. */
@@ -101,6 +93,11 @@ export class Compute {
     return this.lanes.close();
   }
 
+  /** Arguments of commands that are numbers, at the positions that `command` gives. */
+  get floats(): Float32Array {
+    return this.lanes.control.floats;
+  }
+
   // ---- whole operations (run at once) -------------------------------------------------------------------------------
 
   /** Fills the int8 codes of rows 0..n-1 of an input whose float rows are already there. */
@@ -108,8 +105,8 @@ export class Compute {
     input.version++;
     if (this.exact) return;
     const { x, codes, scales, sums, columns } = input;
-    const p = this.#command(Op.quantise, 0, n, columns * ELEMENT_COST);
-    this.#args(p, x.at[0], columns, codes.at[0], scales.at[0], sums.at[0]);
+    const p = this.command(Op.quantise, 0, n, columns * ELEMENT_COST);
+    this.args(p, x.at[0], columns, codes.at[0], scales.at[0], sums.at[0]);
     this.run();
   }
 
@@ -117,87 +114,11 @@ export class Compute {
   rmsNormInto(x: Tensor, weight: Tensor, eps: number, input: Input, n: number): void {
     input.version++;
     const { columns } = input;
-    const p = this.#command(this.exact ? Op.rmsNorm : Op.rmsNormQuantise, 0, n, columns * 2 * ELEMENT_COST);
-    this.#args(p, x.at[0], weight.at[0], input.x.at[0], columns);
-    this.lanes.control.floats[p + 4] = eps;
-    this.#args(p + 5, input.codes.at[0], input.scales.at[0], input.sums.at[0]);
+    const p = this.command(this.exact ? Op.rmsNorm : Op.rmsNormQuantise, 0, n, columns * 2 * ELEMENT_COST);
+    this.args(p, x.at[0], columns, weight.at[0], input.x.at[0], columns, columns);
+    this.floats[p + 6] = eps;
+    this.args(p + 7, input.codes.at[0], input.scales.at[0], input.sums.at[0]);
     this.run();
-  }
-
-  /** Rows of x, in place; columns = the whole row. */
-  rmsNorm(x: Tensor, weight: Tensor, eps: number, n: number): void {
-    const p = this.#command(Op.rmsNorm, 0, n, x.columns * ELEMENT_COST);
-    this.#args(p, x.at[0], weight.at[0], x.at[0], x.columns);
-    this.lanes.control.floats[p + 4] = eps;
-  }
-
-  clamp(x: Tensor, limit: number, n: number): void {
-    const p = this.#command(Op.clamp, 0, n * x.columns, ELEMENT_COST);
-    this.#args(p, x.at[0]);
-    this.lanes.control.floats[p + 1] = limit;
-  }
-
-  rope(
-    x: Tensor,
-    heads: number,
-    headDim: number,
-    rotaryDim: number,
-    table: Tensor,
-    positions: Tensor,
-    n: number,
-  ): void {
-    const p = this.#command(Op.rope, 0, n, x.columns * ELEMENT_COST);
-    this.#args(p, x.at[0], heads, headDim, rotaryDim, table.at[0], positions.at[0]);
-  }
-
-  add(x: Tensor, y: Tensor, n: number): void {
-    this.#args(this.#command(Op.add, 0, n * x.columns, ELEMENT_COST), x.at[0], y.at[0]);
-  }
-
-  softmax(x: Tensor, n: number): void {
-    this.#args(this.#command(Op.softmax, 0, n, x.columns * EXPONENTIAL_COST), x.at[0], x.at[0], x.columns);
-  }
-
-  topK(x: Tensor, k: number, ids: Tensor, weights: Tensor, normalise: boolean, n: number): void {
-    const p = this.#command(Op.topK, 0, n, x.columns * k * ELEMENT_COST);
-    this.#args(p, x.at[0], x.columns, k, ids.at[0], weights.at[0], normalise ? 1 : 0);
-  }
-
-  /** x[r] += sum over slots, in slot order, of weights[r, s] * parts[r*k + s]. */
-  combine(x: Tensor, parts: Tensor, weights: Tensor, k: number, n: number): void {
-    const p = this.#command(Op.combine, 0, n, x.columns * k * ELEMENT_COST);
-    this.#args(p, x.at[0], parts.at[0], weights.at[0], k, x.columns);
-  }
-
-  /** Attention in the arena that holds the layer's keys and values. q and out are replicated tensors. */
-  attention(q: Tensor, out: Tensor, history: History, layer: number, shape: HeadShape): void {
-    const arena = history.cache.arenaOf(layer);
-    const n = history.rows;
-    const { heads, kvHeads, headDim, scale } = shape;
-    if (arena !== 0) this.#copyRows(q, arena, n);
-    const p = this.#command(Op.attention, arena, n * heads, history.keys * headDim * 2 * FLOAT_COST);
-    this.#args(p, q.at[arena], out.at[arena], heads, kvHeads, headDim);
-    this.lanes.control.floats[p + 5] = scale;
-    const tables = history.cache.rowTables(layer).at[arena];
-    const { kvLayout } = history.cache;
-    this.#args(
-      p + 6,
-      history.positions.at[arena],
-      tables,
-      kvLayout,
-      this.#scratch.at[arena],
-      this.#scratch.columns * 4,
-    );
-    if (arena !== 0) this.#copyBacks.push({ from: arena, to: out, firstRow: 0, rows: out.columns, n });
-  }
-
-  /**
-   * Rows firstRow..firstRow+n-1 of x (replicated) as bfloat16, rounded to nearest even, at the even address `to` of an arena.
-   */
-  storeBf16(x: Tensor, firstRow: number, n: number, arena: number, to: number): void {
-    if (arena !== 0) this.#copyRows(x, arena, n, firstRow);
-    const p = this.#command(Op.toBf16, arena, n * x.columns, ELEMENT_COST);
-    this.#args(p, x.at[arena] + firstRow * x.columns * 4, to);
   }
 
   /** y rows = w x rows. Output columns beyond w.rows are left alone. */
@@ -208,7 +129,7 @@ export class Compute {
       const to = y.at[piece.arena] + piece.firstRow * 4;
       this.matmul(w, piece.arena, piece.offset, piece.rows, input, 0, 0, to, y.columns, 0, n);
       if (piece.arena !== 0) {
-        this.#copyBacks.push({ from: piece.arena, to: y, firstRow: piece.firstRow, rows: piece.rows, n });
+        this.copyBack(piece.arena, y, piece.firstRow, piece.rows, n);
       }
     }
   }
@@ -232,8 +153,8 @@ export class Compute {
   ): void {
     const { columns, groups } = w;
     if (w.tiled && !this.exact) {
-      const p = this.#command(Op.matmulTiles, arena, Math.ceil(rows / 16), columns * 16 * n);
-      this.#args(
+      const p = this.command(Op.matmulTiles, arena, Math.ceil(rows / 16), columns * 16 * n);
+      this.args(
         p,
         w.layoutId,
         offset,
@@ -250,8 +171,10 @@ export class Compute {
       );
       return;
     }
-    const p = this.#command(w.tiled ? Op.matmulExact : Op.matmulFloat, arena, rows, columns * n * FLOAT_COST);
-    this.#args(
+    const decoded = w.tiled || w.blocks;
+    const cost = columns * (n * FLOAT_COST + (decoded ? DECODE_COST : 0));
+    const p = this.command(decoded ? Op.matmulExact : Op.matmulFloat, arena, rows, cost);
+    this.args(
       p,
       w.layoutId,
       offset,
@@ -263,20 +186,57 @@ export class Compute {
       yStride,
       yIndex,
       n,
-      this.#scratch.at[arena],
-      this.#scratch.columns * 4,
+      this.scratch.at[arena],
+      this.scratch.columns * 4,
     );
+  }
+
+  /**
+   * A small matrix per head: y[:, h*yStride + yFirst ..] = w_h x[:, h*xStride + xFirst ..] for every head h, where w_h is the h-th
+   * part of the rows of w (a float or block layout) and strides count the floats of a head in a row. x, y: replicated.
+   */
+  headLinear(w: Matrix, heads: number, x: HeadColumns, y: HeadColumns, n: number): void {
+    const rowsPerHead = w.rows / heads;
+    for (const piece of w.pieces) {
+      const { arena } = piece;
+      if (arena !== 0) this.copyRows(x.tensor, arena, n);
+      const end = piece.firstRow + piece.rows;
+      for (let row = piece.firstRow; row < end; ) {
+        const head = Math.floor(row / rowsPerHead);
+        const inHead = row - head * rowsPerHead;
+        const rows = Math.min(rowsPerHead - inHead, end - row);
+        const column = head * y.stride + y.first + inHead;
+        const p = this.command(w.blocks ? Op.matmulExact : Op.matmulFloat, arena, rows, w.columns * n * FLOAT_COST);
+        this.args(
+          p,
+          w.layoutId,
+          piece.offset + (row - piece.firstRow) * w.rowBytes,
+          w.columns,
+          x.tensor.at[arena] + (head * x.stride + x.first) * 4,
+          x.tensor.columns,
+          0,
+          y.tensor.at[arena] + column * 4,
+          y.tensor.columns,
+          0,
+          n,
+          this.scratch.at[arena],
+          this.scratch.columns * 4,
+        );
+        if (arena !== 0) this.copyBack(arena, y.tensor, column, rows, n);
+        row += rows;
+      }
+    }
   }
 
   /** gate = silu(gate) * up for rows 0..n-1 of one arena, quantised into `input` (whose x is `gate`). */
   swigluInto(input: Input, up: Tensor, arena: number, n: number): void {
     const { columns } = input;
     if (this.exact) {
-      this.#args(this.#command(Op.swiglu, arena, n * columns, EXPONENTIAL_COST), input.x.at[arena], up.at[arena]);
+      this.args(this.command(Op.swiglu, arena, n * columns, EXPONENTIAL_COST), input.x.at[arena], up.at[arena]);
       return;
     }
-    const p = this.#command(Op.swigluQuantise, arena, n, columns * (EXPONENTIAL_COST + ELEMENT_COST));
-    this.#args(
+    const p = this.command(Op.swigluQuantise, arena, n, columns * (EXPONENTIAL_COST + ELEMENT_COST));
+    this.args(
       p,
       input.x.at[arena],
       up.at[arena],
@@ -291,7 +251,7 @@ export class Compute {
   embed(w: Matrix, ids: ArrayLike<number>, y: Tensor): void {
     for (let i = 0; i < ids.length; i++) {
       const { arena, offset, firstRow } = pieceOfRow(w, ids[i]);
-      const staging = this.#scratch.at[arena];
+      const staging = this.scratch.at[arena];
       this.arenas.words[arena][staging / 4] = ids[i] - firstRow;
       const home = y.at[0] + i * w.columns * 4;
       const row = arena === 0 ? home : staging + 64;
@@ -312,10 +272,10 @@ export class Compute {
     if (arena === 0) return;
     if (w.tiled && !this.exact) {
       if (input.codeCopy[arena] === input.version) return;
-      for (const tensor of [input.codes, input.scales, input.sums]) this.#copyRows(tensor, arena, n);
+      for (const tensor of [input.codes, input.scales, input.sums]) this.copyRows(tensor, arena, n);
       input.codeCopy[arena] = input.version;
     } else if (input.floatCopy[arena] !== input.version) {
-      this.#copyRows(input.x, arena, n);
+      this.copyRows(input.x, arena, n);
       input.floatCopy[arena] = input.version;
     }
   }
@@ -332,12 +292,13 @@ export class Compute {
     }
   }
 
-  #command(op: OpCode, arena: number, items: number, cost: number): number {
+  /** Starts a command; its arguments follow with `args`. items = what it is cut along, cost of one in multiply-adds. */
+  command(op: OpCode, arena: number, items: number, cost: number): number {
     return this.lanes.command(op, arena, items, cost);
   }
 
-  /** Always writes twelve words: a rest parameter would allocate for every command. */
-  #args(p: number, a: number, b = 0, c = 0, d = 0, e = 0, f = 0, g = 0, h = 0, i = 0, j = 0, k = 0, l = 0): void {
+  /** The arguments from position p on. Always writes twelve words: a rest parameter would allocate for every command. */
+  args(p: number, a: number, b = 0, c = 0, d = 0, e = 0, f = 0, g = 0, h = 0, i = 0, j = 0, k = 0, l = 0): void {
     const { unsigned } = this.lanes.control;
     unsigned[p] = a;
     unsigned[p + 1] = b;
@@ -353,7 +314,13 @@ export class Compute {
     unsigned[p + 11] = l;
   }
 
-  #copyRows(tensor: Tensor, arena: number, n: number, firstRow = 0): void {
+  /** After the job: columns first..first+count-1 of n rows of `to`, from another arena to home. */
+  copyBack(from: number, to: Tensor, first: number, count: number, n: number): void {
+    this.#copyBacks.push({ from, to, firstRow: first, rows: count, n });
+  }
+
+  /** Rows of a replicated tensor from home to another arena. */
+  copyRows(tensor: Tensor, arena: number, n: number, firstRow = 0): void {
     const { words } = this.arenas;
     const skipped = firstRow * tensor.columns;
     const from = tensor.at[0] / 4 + skipped;

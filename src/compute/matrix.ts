@@ -1,6 +1,6 @@
 /** A placed weight matrix: where its bytes are and how kernels read them. */
 
-import { groupsOf, isTileLayout, LAYOUT_ID, type Layout } from '../quant/layouts.ts';
+import { groupsOf, isBlockLayout, isTileLayout, LAYOUT_ID, type Layout, layoutBytes } from '../quant/layouts.ts';
 
 /** Consecutive rows of a matrix in one arena. Matrices larger than an arena have several. */
 export interface MatrixPiece {
@@ -15,9 +15,13 @@ export interface Matrix {
   readonly layoutId: number;
   /** Tile layouts: integer dot (unless `activations: exact`). */
   readonly tiled: boolean;
+  /** Block layouts: a row is decoded before it is used. */
+  readonly blocks: boolean;
   readonly rows: number;
   readonly columns: number;
   readonly groups: number;
+  /** Float and block layouts: bytes from one row to the next. */
+  readonly rowBytes: number;
   readonly pieces: readonly MatrixPiece[];
 }
 
@@ -26,9 +30,11 @@ export function matrixOf(layout: Layout, rows: number, columns: number, pieces: 
     layout,
     layoutId: LAYOUT_ID[layout],
     tiled: isTileLayout(layout),
+    blocks: isBlockLayout(layout),
     rows,
     columns,
     groups: groupsOf(columns),
+    rowBytes: layoutBytes(layout, 1, columns),
     pieces,
   };
 }

@@ -21,6 +21,18 @@ export const Op = {
   /** rmsNorm of whole rows, then their quantisation. */
   rmsNormQuantise: 15,
   toBf16: 16,
+  layerNorm: 17,
+  sigmoid: 18,
+  sigmoidGate: 19,
+  gateRows: 20,
+  addRows: 21,
+  swigluClamped: 22,
+  copyColumns: 23,
+  indexScores: 24,
+  selectKeys: 25,
+  convSilu: 26,
+  deltaGates: 27,
+  deltaRule: 28,
 } as const;
 
 export type OpCode = (typeof Op)[keyof typeof Op];
@@ -107,14 +119,17 @@ function execute(
       );
       break;
     case Op.rmsNorm:
-      k.rmsNorm(a[p], a[p + 1], a[p + 2], a[p + 3], f[p + 4], from, to);
+      k.rmsNorm(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], a[p + 5], f[p + 6], from, to);
       break;
     case Op.rmsNormQuantise:
-      k.rmsNorm(a[p], a[p + 1], a[p + 2], a[p + 3], f[p + 4], from, to);
-      k.quantise(a[p + 2], a[p + 3], a[p + 5], a[p + 6], a[p + 7], from, to);
+      k.rmsNorm(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], a[p + 5], f[p + 6], from, to);
+      k.quantise(a[p + 3], a[p + 5], a[p + 7], a[p + 8], a[p + 9], from, to);
+      break;
+    case Op.layerNorm:
+      k.layerNorm(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], f[p + 5], from, to);
       break;
     case Op.rope:
-      k.rope(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], a[p + 5], from, to);
+      k.rope(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], a[p + 5], a[p + 6], a[p + 7], from, to);
       break;
     case Op.attention:
       k.attention(
@@ -123,14 +138,40 @@ function execute(
         a[p + 2],
         a[p + 3],
         a[p + 4],
-        f[p + 5],
-        a[p + 6],
+        a[p + 5],
+        f[p + 6],
         a[p + 7],
         a[p + 8],
-        a[p + 9] + lane * a[p + 10],
+        a[p + 9],
+        a[p + 10],
+        a[p + 11],
+        a[p + 12],
+        a[p + 13],
+        a[p + 14],
+        a[p + 15] + lane * a[p + 16],
         from,
         to,
       );
+      break;
+    case Op.indexScores:
+      k.indexScores(
+        a[p],
+        a[p + 1],
+        a[p + 2],
+        a[p + 3],
+        f[p + 4],
+        a[p + 5],
+        a[p + 6],
+        a[p + 7],
+        a[p + 8],
+        a[p + 9],
+        a[p + 10],
+        from,
+        to,
+      );
+      break;
+    case Op.selectKeys:
+      k.selectKeys(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], a[p + 5], a[p + 6] + lane * a[p + 7], from, to);
       break;
     case Op.swiglu:
       k.swiglu(a[p], a[p + 1], a[p], from, to);
@@ -145,11 +186,66 @@ function execute(
     case Op.softmax:
       k.softmax(a[p], a[p + 1], a[p + 2], from, to);
       break;
+    case Op.sigmoid:
+      k.sigmoid(a[p], a[p + 1], from, to);
+      break;
+    case Op.sigmoidGate:
+      k.sigmoidGate(a[p], a[p + 1], from, to);
+      break;
+    case Op.gateRows:
+      k.gateRows(a[p], a[p + 1], a[p + 2], from, to);
+      break;
+    case Op.addRows:
+      k.addRows(a[p], a[p + 1], a[p + 2], from, to);
+      break;
+    case Op.swigluClamped:
+      k.swigluClamped(a[p], a[p + 1], a[p], f[p + 2], f[p + 3], from, to);
+      break;
+    case Op.copyColumns:
+      k.copyColumns(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], from, to);
+      break;
     case Op.topK:
-      k.topK(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], a[p + 5], from, to);
+      k.topK(
+        a[p],
+        a[p + 1],
+        a[p + 2],
+        a[p + 3],
+        a[p + 4],
+        a[p + 5],
+        a[p + 6],
+        a[p + 7],
+        a[p + 8],
+        a[p + 9],
+        f[p + 10],
+        from,
+        to,
+      );
       break;
     case Op.combine:
-      k.combine(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], from, to);
+      k.combine(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], a[p + 5], from, to);
+      break;
+    case Op.convSilu:
+      k.convSilu(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], a[p + 5], a[p + 6], from, to);
+      break;
+    case Op.deltaGates:
+      k.deltaGates(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], a[p + 5], a[p + 6], from, to);
+      break;
+    case Op.deltaRule:
+      k.deltaRule(
+        a[p],
+        a[p + 1],
+        a[p + 2],
+        a[p + 3],
+        a[p + 4],
+        a[p + 5],
+        a[p + 6],
+        a[p + 7],
+        a[p + 8],
+        a[p + 9],
+        a[p + 10] + lane * a[p + 11],
+        from,
+        to,
+      );
       break;
     case Op.clamp:
       k.clamp(a[p], f[p + 1], from, to);

@@ -5,11 +5,17 @@
  * two arguments (a half-open range of output rows, panels, items or elements), never along a reduction.
  */
 
-/** Tokens per KV block: K rows [KV_BLOCK, kvHeads*headDim], then V rows of the same shape, float32 or bfloat16. */
+/**
+ * Tokens per block of what is kept of them: K rows [KV_BLOCK, kvHeads*keyDim], then V rows [KV_BLOCK, kvHeads*valueDim] unless
+ * values are part of the key rows; float32 or bfloat16.
+ */
 export const KV_BLOCK = 64;
 
 /** Floats of scratch that attention needs per key: four queries are worked on together. */
 export const ATTENTION_SCRATCH = 4;
+
+/** Words of scratch that selectKeys needs: counts of one byte of a radix selection, twice. */
+export const SELECT_SCRATCH = 512;
 
 export type NativeName = 'native-avx512vnni' | 'native-avxvnni' | 'native-avx2' | 'native-neon' | 'native-scalar';
 export type KernelName = 'reference' | 'wasm-baseline' | 'wasm-relaxed' | NativeName;
@@ -79,8 +85,8 @@ export interface Kernels {
   ): void;
 
   /**
-   * As matmulFloat for tile layouts: rows are decoded to float32 first (`activations: exact`).
-   * scratch: `columns` floats owned by this lane.
+   * As matmulFloat for layouts whose rows are decoded to float32 first: block layouts always, tile layouts with
+   * `activations: exact`. scratch: `columns` floats owned by this lane.
    */
   matmulExact(
     layout: number,
@@ -101,18 +107,49 @@ export interface Kernels {
   /** y[i, :] = row ids[i] of w, decoded (any layout). ids: i32. Range: i. */
   embed(layout: number, w: number, columns: number, ids: number, y: number, row0: number, row1: number): void;
 
-  /** y = weight * (x * (1 / sqrt(mean(x^2) + eps))), weight f32 [columns]. y may be x. Range: rows. */
-  rmsNorm(x: number, weight: number, y: number, columns: number, eps: number, row0: number, row1: number): void;
+  /**
+   * y = weight * (x * (1 / sqrt(mean(x^2) + eps))) for rows of `columns`; weight f32 [columns]. Strides count floats; y may be
+   * x with the same stride. Range: rows.
+   */
+  rmsNorm(
+    x: number,
+    xStride: number,
+    weight: number,
+    y: number,
+    yStride: number,
+    columns: number,
+    eps: number,
+    row0: number,
+    row1: number,
+  ): void;
 
   /**
-   * Rotates pairs (i, i + rotaryDim/2) of every head in place; x [rows, heads*headDim].
-   * table: per position rotaryDim/2 cosines, then rotaryDim/2 sines. positions: i32 [rows]. Range: rows.
+   * In place, for rows of `columns` that are `stride` floats apart: d = x - mean(x), x = (d * (1 / sqrt(mean(d^2) + eps))) *
+   * weight + bias; weight, bias f32 [columns]. Range: rows.
+   */
+  layerNorm(
+    x: number,
+    stride: number,
+    weight: number,
+    bias: number,
+    columns: number,
+    eps: number,
+    row0: number,
+    row1: number,
+  ): void;
+
+  /**
+   * Rotates the `rotaryDim` elements from `first` on in every head, in place; x [rows, heads*headDim]. Pair i is (i, i +
+   * rotaryDim/2) of them, or (2i, 2i+1) when `adjacent` is 1. table: per position rotaryDim/2 cosines, then as many sines.
+   * positions: i32 [rows]. Range: rows.
    */
   rope(
     x: number,
     heads: number,
     headDim: number,
+    first: number,
     rotaryDim: number,
+    adjacent: number,
     table: number,
     positions: number,
     row0: number,
@@ -120,24 +157,73 @@ export interface Kernels {
   ): void;
 
   /**
-   * Two-pass softmax attention over KV blocks. q, out: [rows, heads*headDim]. positions: i32 [rows]; row r sees keys
-   * 0..positions[r]. tables: i32 [rows], offset of the row's block table (i32 block offsets, multiples of 4). layout: id
-   * of what the blocks hold, f32 or bf16; a bfloat16 is decoded exactly, and then all is as with float32. Head h reads KV
-   * head h / (heads/kvHeads). scratch: ATTENTION_SCRATCH floats per key, owned by this lane. Range: items = row*heads + head.
+   * Two-pass softmax attention over blocks of KV_BLOCK tokens. q [rows, heads*keyDim], out [rows, heads*valueDim]. positions:
+   * i32 [rows]; row r sees keys 0..positions[r]; with window > 0 only keys above positions[r] - window; with a selection only
+   * those that it names. tables: i32 [rows], offset of the row's block table (i32 block offsets, multiples of 4). layout: id of
+   * what the blocks hold, f32 or bf16; a bfloat16 is decoded exactly. Head h reads KV head h / (heads/kvHeads). A block holds
+   * K rows, then V rows; with valuesInKeys = 1 a value is the first valueDim elements of its key (kvHeads is 1 then). sinks:
+   * f32 [heads] or 0: a logit per head that joins the maximum and, last, the sum, and has no value. selection: 0, or i32 rows of
+   * selectionStride words: how many, then positions in ascending order (see selectKeys). Keys are summed in ascending
+   * order, lanes by absolute position. scratch: ATTENTION_SCRATCH floats per key, owned by this lane. Range: items = row*heads + head.
    */
   attention(
     q: number,
     out: number,
     heads: number,
     kvHeads: number,
+    keyDim: number,
+    valueDim: number,
+    scale: number,
+    window: number,
+    sinks: number,
+    positions: number,
+    tables: number,
+    layout: number,
+    valuesInKeys: number,
+    selection: number,
+    selectionStride: number,
+    scratch: number,
+    item0: number,
+    item1: number,
+  ): void;
+
+  /**
+   * Scores of the lightning indexer (DeepSeek V3.2, GLM-5): scores[r, s] = sum over heads, ascending from +0, of weights[r, h] *
+   * max(dot16(q[r, h], key s) * scale, 0), for s <= positions[r]. q [rows, heads*headDim], weights [rows, heads]; keys: one row
+   * of headDim per token in blocks (tables, layout as for attention). scores: rows of `stride` floats. Range: items = row *
+   * blocks + block of KV_BLOCK keys.
+   */
+  indexScores(
+    q: number,
+    weights: number,
+    heads: number,
     headDim: number,
     scale: number,
     positions: number,
     tables: number,
     layout: number,
-    scratch: number,
+    scores: number,
+    stride: number,
+    blocks: number,
     item0: number,
     item1: number,
+  ): void;
+
+  /**
+   * Per row the k largest of scores[0..positions[r]] (all of them when there are no more than k; ties: the lower position; NaN
+   * below everything): selection[r] = how many, then their positions in ascending order. stride, selectionStride (k + 1 or more)
+   * count words. scratch: SELECT_SCRATCH words owned by this lane. Range: rows.
+   */
+  selectKeys(
+    scores: number,
+    stride: number,
+    k: number,
+    positions: number,
+    selection: number,
+    selectionStride: number,
+    scratch: number,
+    row0: number,
+    row1: number,
   ): void;
 
   /** y = silu(gate) * up, elementwise; y may be gate. Range: elements. */
@@ -161,23 +247,135 @@ export interface Kernels {
   /** y = softmax(x) per row of `columns`. y may be x. Range: rows. */
   softmax(x: number, y: number, columns: number, row0: number, row1: number): void;
 
+  /** y = 1 / (1 + exp(-x)). y may be x. Range: elements. */
+  sigmoid(x: number, y: number, element0: number, element1: number): void;
+
+  /** x *= sigmoid(gate). Range: elements. */
+  sigmoidGate(x: number, gate: number, element0: number, element1: number): void;
+
+  /** x[r, :] *= sigmoid(gates[r]). Range: rows of `columns`. */
+  gateRows(x: number, gates: number, columns: number, row0: number, row1: number): void;
+
+  /** x[r, :] += bias. Range: rows of `columns`. */
+  addRows(x: number, bias: number, columns: number, row0: number, row1: number): void;
+
   /**
-   * The k largest of each row, descending, ties to the lower index: ids i32 [rows, k], weights f32 [rows, k].
-   * normalise = 1 divides the weights by their sum. Range: rows.
+   * y = (g * sigmoid(alpha * g)) * (u + 1) with g = min(gate, limit), u = min(max(up, -limit), limit) (gpt-oss); y may be gate.
+   * Range: elements.
+   */
+  swigluClamped(
+    gate: number,
+    up: number,
+    y: number,
+    limit: number,
+    alpha: number,
+    element0: number,
+    element1: number,
+  ): void;
+
+  /** Item i: `width` floats from x + i*xStride to y + i*yStride (strides count floats); x and y lie apart. Range: items. */
+  copyColumns(
+    x: number,
+    xStride: number,
+    y: number,
+    yStride: number,
+    width: number,
+    item0: number,
+    item1: number,
+  ): void;
+
+  /**
+   * Which experts a row uses. c = x + bias (bias f32 [columns] or 0: c = x). With groups > 1 only the keptGroups best groups of
+   * neighbours take part; a group's score is its largest c (groupRule 0) or the sum of its two largest (1); ties: the lower
+   * group. ids i32 [rows, k]: the k largest c, descending, ties to the lower index. weights f32 [rows, k] come from x: as they
+   * are (weightRule 0), divided by their sum16 + 1e-20 (1), or softmax over the chosen (2); then times factor. Range: rows.
    */
   topK(
     x: number,
+    bias: number,
     columns: number,
     k: number,
+    groups: number,
+    keptGroups: number,
+    groupRule: number,
     ids: number,
     weights: number,
-    normalise: number,
+    weightRule: number,
+    factor: number,
     row0: number,
     row1: number,
   ): void;
 
-  /** x[r] += sum over slots s = 0..k-1, in order, of weights[r, s] * parts[r*k + s]. Range: rows. */
-  combine(x: number, parts: number, weights: number, k: number, columns: number, row0: number, row1: number): void;
+  /**
+   * x[r] += (sum over slots s = 0..k-1, in order, of weights[r, s] * parts[r*k + s]) + shared[r]; shared f32 [rows, columns] or
+   * 0. Range: rows.
+   */
+  combine(
+    x: number,
+    parts: number,
+    weights: number,
+    k: number,
+    shared: number,
+    columns: number,
+    row0: number,
+    row1: number,
+  ): void;
+
+  /**
+   * Depthwise causal convolution over consecutive tokens, then silu: y[t, c] = silu(sum over j = 0..taps-1, ascending from +0, of
+   * w[c, j] * u[t - taps + 1 + j, c]). u, y [rows, channels], apart; w f32 [channels, taps]; tail f32 [taps - 1, channels]: the
+   * inputs before row 0, the oldest first; afterwards the last of tail and u. Range: channels.
+   */
+  convSilu(
+    u: number,
+    tail: number,
+    w: number,
+    y: number,
+    channels: number,
+    taps: number,
+    rows: number,
+    channel0: number,
+    channel1: number,
+  ): void;
+
+  /**
+   * decay = exp(-exp(aLog[h]) * softplus(a[r, h] + dtBias[h])), beta = sigmoid(b[r, h]); a, b, decay, beta [rows, heads]; decay
+   * may be a, beta may be b. Range: rows.
+   */
+  deltaGates(
+    a: number,
+    b: number,
+    aLog: number,
+    dtBias: number,
+    decay: number,
+    beta: number,
+    heads: number,
+    row0: number,
+    row1: number,
+  ): void;
+
+  /**
+   * Gated delta rule, token after token (Gated DeltaNet). qkv rows: [q keyHeads*keyDim | k keyHeads*keyDim | v
+   * valueHeads*valueDim]; decay, beta [rows, valueHeads]; state f32 [valueHeads, keyDim, valueDim]; out [rows,
+   * valueHeads*valueDim]. Value head j uses key head j / (valueHeads/keyHeads). With q = (q * (1 / sqrt(sum16(q^2) + 1e-6))) *
+   * (1 / sqrt(keyDim)), k = k * (1 / sqrt(sum16(k^2) + 1e-6)): S *= decay; d = beta * (v - sum_i k_i S_i); S_i += k_i d; out =
+   * sum_i q_i S_i, sums over i ascending from +0. scratch: 2*keyDim + valueDim floats owned by this lane. Range: value heads.
+   */
+  deltaRule(
+    qkv: number,
+    decay: number,
+    beta: number,
+    state: number,
+    out: number,
+    keyHeads: number,
+    valueHeads: number,
+    keyDim: number,
+    valueDim: number,
+    rows: number,
+    scratch: number,
+    head0: number,
+    head1: number,
+  ): void;
 
   /** 1 when all `elements` floats at x are finite, else 0. */
   allFinite(x: number, elements: number): number;

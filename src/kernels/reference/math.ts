@@ -19,6 +19,8 @@ export const EXP_MIN = f(-87.3365447504019);
 
 const bits = new Int32Array(1);
 const asFloat = new Float32Array(bits.buffer);
+const floatBits = new Float32Array(1);
+const floatAsBits = new Uint32Array(floatBits.buffer);
 
 /** Nearest integer, ties to even, for |x| < 2^22. */
 export function roundEven(x: number): number {
@@ -46,6 +48,45 @@ export function exp32(x: number): number {
 /** x / (1 + e^-x) in float32. */
 export function silu32(x: number): number {
   return f(x / f(1 + exp32(-x)));
+}
+
+/** 1 / (1 + e^-x) in float32. */
+export function sigmoid32(x: number): number {
+  return f(1 / f(1 + exp32(-x)));
+}
+
+// Cephes logf, for arguments of 1 and above.
+const LOG_P: readonly number[] = [
+  7.0376836292e-2, -1.151461031e-1, 1.167699874e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
+  2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
+].map(f);
+const SQRT_HALF = f(0.70710678118654752);
+
+/** Natural logarithm in float32 of a finite x >= 1 (Cephes logf polynomial). */
+export function log32(x: number): number {
+  floatBits[0] = x;
+  let exponent = (floatAsBits[0] >>> 23) - 126;
+  floatAsBits[0] = (floatAsBits[0] & 0x007fffff) | 0x3f000000;
+  let m = floatBits[0];
+  if (m < SQRT_HALF) {
+    exponent -= 1;
+    m = f(f(m + m) - 1);
+  } else m = f(m - 1);
+  const z = f(m * m);
+  let y = LOG_P[0];
+  for (let i = 1; i < LOG_P.length; i++) y = f(f(y * m) + LOG_P[i]);
+  y = f(f(y * m) * z);
+  y = f(y + f(exponent * LN2_LO));
+  y = f(y - f(f(0.5) * z));
+  return f(f(m + y) + f(exponent * LN2_HI));
+}
+
+/** ln(1 + e^x) in float32: x itself above 20, as in torch; small values keep their relative accuracy. */
+export function softplus32(x: number): number {
+  if (!(x <= 20)) return x;
+  const e = exp32(x);
+  const u = f(1 + e);
+  return u === 1 ? e : f(log32(u) * f(e / f(u - 1)));
 }
 
 /** The fixed tree over 16 lanes: halves are added, lane i with lane i+8, then +4, +2, +1. `lanes` is overwritten. */
