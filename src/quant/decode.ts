@@ -1,7 +1,19 @@
 /** Reading weights back from a kernel layout: for evaluation, self-checks and tests. */
 
+import { decodeBlockRow } from './blocks.ts';
 import { asFloat32, asUint16, asUint32, bfloatsToFloatBits, bfloatValue, halvesToFloatBits } from './floats.ts';
-import { GROUP, groupsOf, isTileLayout, type Layout, layoutBytes, panelsOf, TILE_BYTES, TILE_ROWS } from './layouts.ts';
+import {
+  blockRowBytes,
+  GROUP,
+  groupsOf,
+  isBlockLayout,
+  isTileLayout,
+  type Layout,
+  layoutBytes,
+  panelsOf,
+  TILE_BYTES,
+  TILE_ROWS,
+} from './layouts.ts';
 
 function hasWideScales(layout: Layout): boolean {
   return layout.endsWith('-f32');
@@ -47,6 +59,11 @@ export function decodeRow(
     }
     return;
   }
+  if (isBlockLayout(layout)) {
+    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    decodeBlockRow(layout, view, row * blockRowBytes(layout, columns), columns, out);
+    return;
+  }
   const rowBytes = layoutBytes(layout, 1, columns);
   const slice = bytes.subarray(row * rowBytes, (row + 1) * rowBytes);
   const bits = new Uint32Array(out.buffer, out.byteOffset, columns);
@@ -55,7 +72,7 @@ export function decodeRow(
   else halvesToFloatBits(asUint16(slice), bits);
 }
 
-/** Whether every scale of a tile layout (padding rows included) is a finite number; float layouts: every value. */
+/** Whether every scale of a tile layout (padding rows included) is a finite number; float and block layouts: every value. */
 export function scalesFinite(layout: Layout, bytes: Uint8Array, rows: number, columns: number): boolean {
   if (!isTileLayout(layout)) {
     const row = new Float32Array(columns);

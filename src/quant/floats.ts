@@ -68,6 +68,13 @@ export function bfloatValue(bits: number): number {
   return wordAsFloat[0];
 }
 
+/** The number that 16 bits of a float16 mean. */
+export function halfValue(bits: number): number {
+  halfTable ??= makeHalfTable();
+  word[0] = halfTable[bits];
+  return wordAsFloat[0];
+}
+
 /** float32 elements (as bits) -> bfloat16. */
 export function floatBitsToBfloats(input: Uint32Array, out: Uint16Array): void {
   for (let i = 0; i < input.length; i++) out[i] = roundToBfloat(input[i]);
