@@ -62,7 +62,27 @@ function prepare(memory: WebAssembly.Memory, at: number, { kv, keys, rows }: Tas
   const [id, items, scale] = [LAYOUT_ID[kv], rows * HEADS, HEAD_DIM ** -0.5];
   return {
     bytes: blocks * blockBytes,
-    call: k => k.attention(q, out, HEADS, KV_HEADS, HEAD_DIM, scale, positions, tables, id, scratch, 0, items),
+    call: k =>
+      k.attention(
+        q,
+        out,
+        HEADS,
+        KV_HEADS,
+        HEAD_DIM,
+        HEAD_DIM,
+        scale,
+        0,
+        0,
+        positions,
+        tables,
+        id,
+        0,
+        0,
+        0,
+        scratch,
+        0,
+        items,
+      ),
   };
 }
 

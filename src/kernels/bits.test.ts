@@ -94,20 +94,10 @@ describe('laws', () => {
     for (const { name, kernels } of IMPLEMENTATIONS) {
       const attend = (layout: 'f32' | 'bf16', first: number, blockBytes: number): number[] => {
         words(table, [first, first + blockBytes, first + 2 * blockBytes]);
-        kernels.attention(
-          q,
-          out,
-          heads,
-          kvHeads,
-          headDim,
-          0.2,
-          positions,
-          tables,
-          LAYOUT_ID[layout],
-          scratch,
-          0,
-          heads,
-        );
+        attendPlainly(kernels, {
+          ...{ q, out, heads, kvHeads, headDim, scale: 0.2, positions, tables, scratch },
+          layout: LAYOUT_ID[layout],
+        });
         return [...new Int32Array(memory.buffer, out, heads * headDim)];
       };
       floats(narrow, 3 * count).fill(Number.NaN);
@@ -125,16 +115,28 @@ describe('laws', () => {
       ...TILE_LAYOUTS.map(layout => cases.exactCase(4, { layout, rows: 37, columns: 70, n: 5, kind })),
       ...FLOAT_LAYOUTS.map(layout => cases.embedCase(5, { layout, rows: 9, columns: 70, n: 6, kind })),
       cases.rmsNormCase(6, { rows: 6, columns: 70, kind }),
-      cases.ropeCase(7, { rows: 6, heads: 2, headDim: 24, rotaryDim: 16, kind }),
+      cases.ropeCase(7, { rows: 6, heads: 2, headDim: 24, first: 5, rotaryDim: 16, kind }),
+      cases.layerNormCase(7, { rows: 6, columns: 70, kind }),
       ...(['f32', 'bf16'] as const).flatMap(layout => [
-        cases.attentionCase(8, { keys: [5, 70, 30], heads: 4, kvHeads: 2, headDim: 24, kind, layout }),
-        cases.attentionCase(8, { keys: [70, 70, 69], shared: true, heads: 4, kvHeads: 4, headDim: 21, kind, layout }),
+        cases.attentionCase(8, { keys: [5, 70, 30], heads: 4, kvHeads: 2, keyDim: 24, kind, layout }),
+        cases.attentionCase(8, { keys: [70, 70, 69], shared: true, heads: 4, kvHeads: 4, keyDim: 21, kind, layout }),
+        cases.attentionCase(8, { ...LATENT, keys: [5, 70, 30], layout, window: 20, sinks: kind }),
+        cases.attentionCase(8, { ...LATENT, keys: [5, 70, 30], layout, selected: 20 }),
+        cases.indexScoresCase(8, { keys: [5, 170, 64], heads: 3, headDim: 21, kind, layout }),
       ]),
+      cases.selectKeysCase(8, { keys: [5, 170, 64, 100], k: 30, kind }),
       cases.toBf16Case(9, { elements: 75, kind: 'ties', misalign: 2 }),
-      ...(['swiglu', 'add', 'scale', 'clamp'] as const).map(op => cases.elementCase(op, 9, { elements: 75, kind })),
+      ...cases.ELEMENT_OPS.map(op => cases.elementCase(op, 9, { elements: 75, kind })),
       cases.softmaxCase(10, { rows: 6, columns: 70, kind }),
-      cases.topKCase(11, { rows: 6, columns: 20, k: 4, normalise: 1, kind: 'steps' }),
+      cases.gateRowsCase(10, { rows: 6, columns: 70, kind }),
+      cases.addRowsCase(10, { rows: 6, columns: 70, kind }),
+      cases.copyColumnsCase(10, { items: 6, width: 70, xStride: 75, yStride: 73 }),
+      cases.topKCase(11, { rows: 6, columns: 20, k: 4, weightRule: 1, kind: 'steps' }),
+      cases.topKCase(11, { rows: 6, columns: 20, k: 4, weightRule: 2, bias: kind, groups: 5, keptGroups: 2, kind }),
       cases.combineCase(12, { rows: 6, columns: 70, k: 3, kind }),
+      cases.convSiluCase(13, { rows: 5, channels: 70, taps: 4, kind }),
+      cases.deltaGatesCase(13, { rows: 6, heads: 9, kind }),
+      cases.deltaRuleCase(13, { rows: 5, keyHeads: 2, valueHeads: 6, keyDim: 21, valueDim: 37, kind }),
     ];
     for (const scene of scenes) {
       fc.assert(
@@ -146,6 +148,25 @@ describe('laws', () => {
         ),
         { numRuns: 6, seed: 11 },
       );
+    }
+  });
+});
+
+describe('state is carried from one run of tokens to the next', () => {
+  const kind = 'ordinary';
+  const scenes: [Scene, (call: Call) => Call][] = [
+    ...[2, 4, 5].map((taps): [Scene, (call: Call) => Call] => [
+      cases.convSiluCase(2, { rows: 5, channels: 23, taps, kind }),
+      convInRuns,
+    ]),
+    [cases.deltaRuleCase(2, { rows: 5, keyHeads: 2, valueHeads: 6, keyDim: 20, valueDim: 37, kind }), deltaInRuns],
+  ];
+
+  test.each(scenes)('$op $label', (scene, inRuns) => {
+    for (const { name, kernels } of [{ name: 'reference', kernels: reference }, ...IMPLEMENTATIONS]) {
+      const whole = scene.outcome(kernels, memory);
+      const runs = scene.outcome({ ...kernels, [scene.op]: inRuns(kernels[scene.op] as Call) }, memory);
+      expect(scene.difference(runs, whole), name).toBeNull();
     }
   });
 });
@@ -171,10 +192,11 @@ test('offsets above 2 GiB', () => {
     new Int32Array(arena.buffer, blocks, 1).set([block]);
     kernels.quantise(base, 64, codes, scales, sums, 0, 8);
     kernels.matmulTiles(LAYOUT_ID['q4g64-f32'], weights, 16, 1, codes, scales, sums, 0, y, 16, 0, 8, 0, 1);
-    kernels.attention(base, out, 1, 1, 64, 0.1, positions, tables, LAYOUT_ID.f32, scratch, 0, 1);
+    const shape = { q: base, heads: 1, kvHeads: 1, headDim: 64, scale: 0.1, positions, tables, scratch };
+    attendPlainly(kernels, { ...shape, out, layout: LAYOUT_ID.f32 });
     kernels.toBf16(block, half, 0, 2 * 64 * 64);
     new Int32Array(arena.buffer, blocks, 1).set([half]);
-    kernels.attention(base, halfOut, 1, 1, 64, 0.1, positions, tables, LAYOUT_ID.bf16, scratch, 0, 1);
+    attendPlainly(kernels, { ...shape, out: halfOut, layout: LAYOUT_ID.bf16 });
     const floats = (at: number, count: number) => [...new Float32Array(arena.buffer, at, count)];
     return Float32Array.from([...floats(y, 128), ...floats(out, 64), ...floats(halfOut, 64)]);
   };
@@ -187,6 +209,48 @@ test('offsets above 2 GiB', () => {
 });
 
 type Call = (...args: number[]) => unknown;
+
+/** One key for many heads, whose beginning is the value. */
+const LATENT = { heads: 5, kvHeads: 1, keyDim: 24, valueDim: 20, kind: 'ordinary', valuesInKeys: true } as const;
+
+/** Attention of the first row over all its keys. */
+function attendPlainly(
+  kernels: Kernels,
+  shape: Record<
+    'q' | 'out' | 'heads' | 'kvHeads' | 'headDim' | 'scale' | 'positions' | 'tables' | 'layout' | 'scratch',
+    number
+  >,
+): void {
+  const { q, out, heads, kvHeads, headDim: d, scale, positions, tables, layout, scratch } = shape;
+  kernels.attention(q, out, heads, kvHeads, d, d, scale, 0, 0, positions, tables, layout, 0, 0, 0, scratch, 0, heads);
+}
+
+/** Five tokens as two and three. */
+const RUNS = [
+  { first: 0, rows: 2 },
+  { first: 2, rows: 3 },
+];
+
+function convInRuns(call: Call): Call {
+  return (u, tail, w, y, channels, taps, _rows, from, to) => {
+    for (const { first, rows } of RUNS) {
+      const skipped = first * channels * 4;
+      call(u + skipped, tail, w, y + skipped, channels, taps, rows, from, to);
+    }
+  };
+}
+
+function deltaInRuns(call: Call): Call {
+  return (qkv, decay, beta, state, out, keyHeads, valueHeads, keyDim, valueDim, _rows, scratch, from, to) => {
+    for (const { first, rows } of RUNS) {
+      const [x, gate, y] = [2 * keyHeads * keyDim + valueHeads * valueDim, valueHeads, valueHeads * valueDim].map(
+        columns => first * columns * 4,
+      );
+      const shape = [keyHeads, valueHeads, keyDim, valueDim, rows, scratch, from, to];
+      call(qkv + x, decay + gate, beta + gate, state, out + y, ...shape);
+    }
+  };
+}
 
 /** A matmul that makes a call of its own for every activation row. The scene has no index tables. */
 function oneByOne(call: Call, op: Op): Call {

@@ -1,8 +1,9 @@
-/** Scenes for every kernel: the self-test runs a few small ones, the unit tests many. */
+/** Scenes for every kernel: the self-test runs a few small ones, the unit tests many. Those of matrices stand here. */
 
 import {
   GROUP,
   groupsOf,
+  isBlockLayout,
   isTileLayout,
   LAYOUT_ID,
   type Layout,
@@ -11,17 +12,17 @@ import {
   TILE_BYTES,
   TILE_ROWS,
 } from '../quant/layouts.ts';
-import { ATTENTION_SCRATCH, KV_BLOCK } from './kernels.ts';
 import { type Kind, RandomValues } from './random-values.ts';
-import { type Op, type Run, Scene } from './scene.ts';
+import { label, type Op, Scene } from './scene.ts';
 
-const label = (facts: object): string =>
-  Object.entries(facts)
-    .map(([name, value]) => `${name}=${value}`)
-    .join(' ');
+export * from './cases/attention.ts';
+export * from './cases/delta.ts';
+export * from './cases/routing.ts';
+export * from './cases/rows.ts';
 
-/** Bytes of a weight matrix. Tile codes are any byte; scales and floats are of the kind. */
+/** Bytes of a weight matrix. Tile codes are any byte, and so are blocks; scales of tiles and floats are of the kind. */
 function weights(random: RandomValues, layout: Layout, rows: number, columns: number, kind: Kind): Uint8Array {
+  if (isBlockLayout(layout)) return random.bytes(layoutBytes(layout, rows, columns));
   const bytes = new Uint8Array(layoutBytes(layout, rows, columns));
   const view = new DataView(bytes.buffer);
   const put = { f32: putFloat, bf16: putBfloat, f16: putHalf };
@@ -163,183 +164,5 @@ export function embedCase(seed: number, facts: Omit<MatrixFacts, 'indexed'>): Sc
   const y = scene.reserveFloats(n * columns);
   scene.units = n;
   scene.run = (k, from, to) => k.embed(LAYOUT_ID[layout], w, columns, ids, y, from, to);
-  return scene;
-}
-
-export interface RowFacts {
-  rows: number;
-  columns: number;
-  kind: Kind;
-  /** The result replaces x. */
-  inPlace?: boolean;
-}
-
-export function rmsNormCase(seed: number, facts: RowFacts & { eps?: number }): Scene {
-  const scene = new Scene('rmsNorm', label(facts));
-  const random = new RandomValues(seed);
-  const { rows, columns, kind, inPlace, eps = 1e-5 } = facts;
-  const x = scene.floats(random.floats(rows * columns, kind));
-  const weight = scene.floats(random.floats(columns, 'ordinary'));
-  const y = inPlace ? x : scene.reserveFloats(rows * columns);
-  scene.units = rows;
-  scene.run = (k, from, to) => k.rmsNorm(x, weight, y, columns, eps, from, to);
-  return scene;
-}
-
-export function softmaxCase(seed: number, facts: RowFacts): Scene {
-  const scene = new Scene('softmax', label(facts));
-  const { rows, columns, kind, inPlace } = facts;
-  const x = scene.floats(new RandomValues(seed).floats(rows * columns, kind));
-  const y = inPlace ? x : scene.reserveFloats(rows * columns);
-  scene.units = rows;
-  scene.run = (k, from, to) => k.softmax(x, y, columns, from, to);
-  return scene;
-}
-
-export function topKCase(seed: number, facts: RowFacts & { k: number; normalise: number }): Scene {
-  const scene = new Scene('topK', label(facts));
-  const { rows, columns, kind, k, normalise } = facts;
-  const x = scene.floats(new RandomValues(seed).floats(rows * columns, kind));
-  const ids = scene.ints(new Int32Array(rows * k));
-  const weight = scene.reserveFloats(rows * k);
-  scene.units = rows;
-  scene.run = (kernels, from, to) => kernels.topK(x, columns, k, ids, weight, normalise, from, to);
-  return scene;
-}
-
-export function combineCase(seed: number, facts: RowFacts & { k: number }): Scene {
-  const scene = new Scene('combine', label(facts));
-  const random = new RandomValues(seed);
-  const { rows, columns, kind, k } = facts;
-  const x = scene.floats(random.floats(rows * columns, kind));
-  const parts = scene.floats(random.floats(rows * k * columns, kind));
-  const weight = scene.floats(random.floats(rows * k, 'ordinary'));
-  scene.units = rows;
-  scene.run = (kernels, from, to) => kernels.combine(x, parts, weight, k, columns, from, to);
-  return scene;
-}
-
-export function ropeCase(
-  seed: number,
-  facts: { rows: number; heads: number; headDim: number; rotaryDim: number; kind: Kind },
-): Scene {
-  const scene = new Scene('rope', label(facts));
-  const random = new RandomValues(seed);
-  const { rows, heads, headDim, rotaryDim, kind } = facts;
-  const places = 7;
-  const x = scene.floats(random.floats(rows * heads * headDim, kind));
-  const table = scene.floats(random.floats(places * rotaryDim, 'ordinary'));
-  const positions = scene.ints(Array.from({ length: rows }, () => random.integer(0, places - 1)));
-  scene.units = rows;
-  scene.run = (k, from, to) => k.rope(x, heads, headDim, rotaryDim, table, positions, from, to);
-  return scene;
-}
-
-export interface AttentionFacts {
-  /** Keys that each row sees. */
-  keys: readonly number[];
-  /** All rows read the first row's history, which must then be the longest. */
-  shared?: boolean;
-  heads: number;
-  kvHeads: number;
-  headDim: number;
-  kind: Kind;
-  /** What the KV blocks hold; default f32. */
-  layout?: 'f32' | 'bf16';
-}
-
-export function attentionCase(seed: number, facts: AttentionFacts): Scene {
-  const scene = new Scene('attention', label(facts));
-  const random = new RandomValues(seed);
-  const { keys, heads, kvHeads, headDim, kind, shared, layout = 'f32' } = facts;
-  const kvColumns = kvHeads * headDim;
-  const histories = (shared ? keys.slice(0, 1) : keys).map(count => {
-    const blocks: number[] = [];
-    for (let from = 0; from < count; from += KV_BLOCK) {
-      // What lies behind the last key is NaN: reading it shows.
-      const values = new Float32Array(2 * KV_BLOCK * kvColumns).fill(Number.NaN);
-      const used = Math.min(KV_BLOCK, count - from) * kvColumns;
-      values.set(random.floats(used, kind));
-      values.set(random.floats(used, kind), KV_BLOCK * kvColumns);
-      blocks.unshift(layout === 'f32' ? scene.floats(values) : scene.bytes(upperHalves(values), 4));
-    }
-    return scene.ints(blocks);
-  });
-  const q = scene.floats(random.floats(keys.length * heads * headDim, kind));
-  const out = scene.reserveFloats(keys.length * heads * headDim);
-  const positions = scene.ints(keys.map(count => count - 1));
-  const tableOfTables = scene.ints(keys.map((_, row) => histories[shared ? 0 : row]));
-  const scratch = scene.scratch(Math.max(...keys) * ATTENTION_SCRATCH);
-  scene.units = keys.length * heads;
-  const scale = Math.fround(1 / Math.sqrt(headDim));
-  scene.run = (k, from, to) =>
-    k.attention(q, out, heads, kvHeads, headDim, scale, positions, tableOfTables, LAYOUT_ID[layout], scratch, from, to);
-  return scene;
-}
-
-/** Float32 values as bfloat16, cut off. */
-function upperHalves(values: Float32Array): Uint8Array {
-  const words = new Uint32Array(values.buffer);
-  return new Uint8Array(Uint16Array.from(words, word => word >>> 16).buffer);
-}
-
-/** `bits`: any words. `ties`: what lies half way between two bfloat16 numbers, at it or next to it, of any size and sign. */
-export type RoundingKind = Kind | 'bits' | 'ties';
-
-/** Upper halves around which rounding changes its kind: zero, the last denormal, the last number, infinity, NaN. */
-const UPPER = [0, 0x7f, 0x80, 0x3f80, 0x3f81, 0x7f7f, 0x7f80, 0x7f81, 0x7fbf, 0x7fc0, 0x7fff];
-const LOWER = [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff];
-
-export function toBf16Case(seed: number, facts: { elements: number; kind: RoundingKind; misalign?: number }): Scene {
-  const scene = new Scene('toBf16', label(facts));
-  const random = new RandomValues(seed);
-  const { elements, kind, misalign = 0 } = facts;
-  const tie = () => {
-    const upper = random.integer(0, 3) ? UPPER[random.integer(0, UPPER.length - 1)] : random.integer(0, 0x7fff);
-    return (random.integer(0, 1) << 31) | (upper << 16) | LOWER[random.integer(0, LOWER.length - 1)];
-  };
-  const word = () => {
-    if (kind === 'bits') return random.bits();
-    return kind === 'ties' ? tie() : new Int32Array(Float32Array.of(random.float(kind)).buffer)[0];
-  };
-  // as integers, so that NaN keeps its payload and the result is compared in every bit
-  const x = scene.ints(Array.from({ length: elements }, word));
-  const y = scene.bytes(new Uint8Array(elements * 2).fill(0xa5), misalign);
-  scene.units = elements;
-  scene.run = (k, from, to) => k.toBf16(x, y, from, to);
-  return scene;
-}
-
-/** x, and y where there is one. */
-export function elementCase(
-  op: 'swiglu' | 'add' | 'scale' | 'clamp',
-  seed: number,
-  facts: { elements: number; kind: Kind; factor?: number },
-): Scene {
-  const scene = new Scene(op, label(facts));
-  const random = new RandomValues(seed);
-  const { elements, kind, factor = 0.3 } = facts;
-  const x = scene.floats(random.floats(elements, kind));
-  const y = scene.floats(random.floats(elements, kind));
-  const calls: Record<typeof op, Run> = {
-    swiglu: (k, from, to) => k.swiglu(x, y, x, from, to),
-    add: (k, from, to) => k.add(x, y, from, to),
-    scale: (k, from, to) => k.scale(x, factor, from, to),
-    clamp: (k, from, to) => k.clamp(x, factor, from, to),
-  };
-  scene.units = elements;
-  scene.run = calls[op];
-  return scene;
-}
-
-/** One value, if any, replaced by `odd`. */
-export function allFiniteCase(seed: number, facts: { elements: number; kind: Kind; at?: number; odd?: number }): Scene {
-  const scene = new Scene('allFinite', label(facts));
-  const { elements, kind, at, odd } = facts;
-  const values = new RandomValues(seed).floats(elements, kind);
-  if (at !== undefined && odd !== undefined) values[at] = odd;
-  const x = scene.floats(values);
-  scene.units = elements;
-  scene.run = (k, from, to) => k.allFinite(x + from * 4, to - from);
   return scene;
 }

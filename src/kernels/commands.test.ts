@@ -39,38 +39,55 @@ function arrange(): void {
 }
 
 const q4 = LAYOUT_ID['q4g64-f32'];
-/** Arguments, and where a float stands among them; then the range. Each command changes something. */
-const COMMANDS: Record<keyof typeof Op, { args: number[]; real?: number; from: number; to: number }> = {
+/** Arguments, and where floats stand among them; then the range. Each command changes something. */
+const COMMANDS: Record<keyof typeof Op, { args: number[]; real?: number[]; from: number; to: number }> = {
   quantise: { args: [X, 128, CODES, SCALES, SUMS], from: 1, to: 3 },
   matmulTiles: { args: [q4, W, 40, 2, CODES, SCALES, SUMS, 0, Y, 48, 0, 3], from: 1, to: 3 },
   matmulFloat: { args: [LAYOUT_ID.f32, Z, 20, X, 32, 0, Y, 16, 0, 3], from: 2, to: 9 },
   matmulExact: { args: [q4, W, 100, X, 128, 0, Y, 48, 0, 3, SCRATCH, LANE_BYTES], from: 5, to: 19 },
-  rmsNorm: { args: [X, Z, Y, 128, 0.25], real: 4, from: 1, to: 3 },
-  rope: { args: [X, 4, 32, 24, Z, POSITIONS], from: 1, to: 4 },
+  rmsNorm: { args: [X, 130, Z, Y, 129, 120, 0.25], real: [6], from: 1, to: 3 },
+  layerNorm: { args: [X, 130, Z, W, 120, 0.25], real: [5], from: 1, to: 3 },
+  rope: { args: [X, 4, 32, 6, 24, 1, Z, POSITIONS], from: 1, to: 4 },
   attention: {
-    args: [X, Y, 4, 2, 16, 0.125, POSITIONS, TABLES, LAYOUT_ID.bf16, SCRATCH, LANE_BYTES],
-    real: 5,
+    args: [X, Y, 4, 2, 16, 12, 0.125, 3, W, POSITIONS, TABLES, LAYOUT_ID.bf16, 0, 0, 0, SCRATCH, LANE_BYTES],
+    real: [6],
     from: 3,
     to: 14,
   },
+  indexScores: {
+    args: [X, W, 4, 16, 0.125, POSITIONS, TABLES, LAYOUT_ID.bf16, Y, 9, 2],
+    real: [4],
+    from: 2,
+    to: 7,
+  },
+  selectKeys: { args: [X, 30, 2, POSITIONS, IDS, 5, SCRATCH, LANE_BYTES], from: 1, to: 4 },
   swiglu: { args: [X, Z], from: 5, to: 70 },
   add: { args: [X, Y], from: 5, to: 70 },
   softmax: { args: [X, Y, 40], from: 1, to: 4 },
-  topK: { args: [X, 40, 3, IDS, WEIGHTS, 1], from: 1, to: 4 },
-  combine: { args: [X, Y, WEIGHTS, 2, 40], from: 1, to: 3 },
-  clamp: { args: [X, 0.125], real: 1, from: 5, to: 70 },
+  sigmoid: { args: [X, Y], from: 5, to: 70 },
+  sigmoidGate: { args: [X, Y], from: 5, to: 70 },
+  gateRows: { args: [X, Y, 40], from: 1, to: 3 },
+  addRows: { args: [X, Y, 40], from: 1, to: 3 },
+  swigluClamped: { args: [X, Z, 0.5, 1.75], real: [2, 3], from: 5, to: 70 },
+  copyColumns: { args: [X, 40, Y, 50, 30], from: 1, to: 3 },
+  topK: { args: [X, W, 40, 3, 5, 2, 1, IDS, WEIGHTS, 1, 2.5], real: [10], from: 1, to: 4 },
+  combine: { args: [X, Y, WEIGHTS, 2, Z, 40], from: 1, to: 3 },
+  convSilu: { args: [X, W, Z, Y, 40, 4, 5], from: 3, to: 22 },
+  deltaGates: { args: [X, X + 64, Z, W, Y, Y + 256, 9], from: 1, to: 3 },
+  deltaRule: { args: [X, Z, W, W + 4096, Y, 2, 4, 8, 12, 3, SCRATCH, LANE_BYTES], from: 1, to: 3 },
+  clamp: { args: [X, 0.125], real: [1], from: 5, to: 70 },
   toBf16: { args: [X, Y], from: 5, to: 70 },
   swigluQuantise: { args: [X, Z, 128, CODES, SCALES, SUMS], from: 1, to: 3 },
-  rmsNormQuantise: { args: [X, Z, Y, 128, 0.25, CODES, SCALES, SUMS], real: 4, from: 1, to: 3 },
+  rmsNormQuantise: { args: [X, 128, Z, Y, 128, 128, 0.25, CODES, SCALES, SUMS], real: [6], from: 1, to: 3 },
 };
 
 /** All of memory after a command, but for what lies in scratch. */
 function outcome(run: RunCommand, op: keyof typeof Op): Uint8Array {
   arrange();
-  const { args, real, from, to } = COMMANDS[op];
+  const { args, real = [], from, to } = COMMANDS[op];
   words.unsigned.fill(0xffffffff);
   for (const [i, value] of args.entries()) {
-    if (i === real) words.floats[AT + i] = value;
+    if (real.includes(i)) words.floats[AT + i] = value;
     else words.unsigned[AT + i] = value;
   }
   run(Op[op], AT, LANE, from, to);

@@ -1,11 +1,21 @@
 /** Reproducible test values: ordinary numbers and those that break kernels. */
 
 /**
- * `extreme` mixes all finite kinds; `special` adds infinities and NaN.
+ * `extreme` mixes all finite kinds; `special` adds infinities and NaN. `wide`: up to 100, where exponentials end.
  * `steps`: multiples of 1/4 between -2 and 2, so that equal values are common. `halves`: multiples of 1/2 up to 127, which
  * lie half way between two codes when 127 itself is among them.
  */
-export type Kind = 'ordinary' | 'zero' | 'equal' | 'denormal' | 'huge' | 'steps' | 'halves' | 'extreme' | 'special';
+export type Kind =
+  | 'ordinary'
+  | 'wide'
+  | 'zero'
+  | 'equal'
+  | 'denormal'
+  | 'huge'
+  | 'steps'
+  | 'halves'
+  | 'extreme'
+  | 'special';
 
 const FINITE: readonly Kind[] = ['ordinary', 'zero', 'denormal', 'huge', 'steps'];
 
@@ -37,6 +47,8 @@ export class RandomValues {
     switch (kind) {
       case 'ordinary':
         return Math.fround(sign * unit * 3);
+      case 'wide':
+        return Math.fround(sign * unit * 100);
       case 'zero':
         return sign * 0;
       case 'equal':

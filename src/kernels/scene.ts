@@ -9,6 +9,12 @@ const CANARY = 0xa5;
 /** First byte handed out; pointer 0 means "none". */
 const START = 1024;
 
+/** How a scene is named in messages. */
+export const label = (facts: object): string =>
+  Object.entries(facts)
+    .map(([name, value]) => `${name}=${value}`)
+    .join(' ');
+
 interface Part {
   readonly at: number;
   readonly bytes: Uint8Array;

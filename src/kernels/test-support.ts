@@ -2,10 +2,20 @@
 
 import { expect } from 'vitest';
 import type { Layout } from '../quant/layouts.ts';
+import {
+  ALL,
+  ATTENTION_SCENES,
+  COLUMNS,
+  DELTA_SCENES,
+  each,
+  ODD_COLUMNS,
+  pick,
+  ROUTING_SCENES,
+  ROW_SCENES,
+} from './cases/test-support.ts';
 import * as cases from './cases.ts';
 import type { KernelName, Kernels, NativeName } from './kernels.ts';
 import { nativeVariants } from './native/native.ts';
-import type { Kind } from './random-values.ts';
 import { createReferenceKernels } from './reference/reference.ts';
 import type { Op, Scene } from './scene.ts';
 import { kernelsFor } from './select.ts';
@@ -81,14 +91,8 @@ export function expectSameBits(scene: Scene, pieces: readonly number[] = []): vo
   }
 }
 
-const COLUMNS = [8, 24, 40, 64, 96, 128, 144, 160, 200];
-const ODD_COLUMNS = [1, 2, 3, 5, 15, 16, 17, 31, 33, 67];
 const ROWS = [1, 15, 16, 17, 33];
 const BATCHES = [1, 2, 3, 4, 5, 7, 16, 33];
-const FINITE: readonly Kind[] = ['ordinary', 'zero', 'equal', 'denormal', 'huge', 'steps', 'extreme'];
-const ALL: readonly Kind[] = [...FINITE, 'special'];
-
-const pick = <T>(values: readonly T[], i: number): T => values[i % values.length];
 
 /** Shapes of matrices: every column count with every row count, the batch sizes and kinds of values taking turns. */
 function* matrices(layouts: readonly Layout[], columns: readonly number[]): Generator<cases.MatrixFacts> {
@@ -104,75 +108,6 @@ function* matrices(layouts: readonly Layout[], columns: readonly number[]): Gene
     for (const kind of ALL) yield { layout, columns: 136, rows: 18, n: 7, kind, indexed: true, misalign: 2 };
     yield { layout, columns: 8192, rows: 17, n: 2, kind: 'ordinary' };
     yield { layout, columns: 8192, rows: 1, n: 5, kind: 'huge' };
-  }
-}
-
-function* each<T>(facts: Iterable<T>, scene: (seed: number, facts: T) => Scene): Generator<Scene> {
-  let seed = 1;
-  for (const one of facts) yield scene(seed++, one);
-}
-
-function* rowShapes(kinds: readonly Kind[]): Generator<cases.RowFacts> {
-  for (const columns of [...ODD_COLUMNS, ...COLUMNS, 2048, 8192]) {
-    for (const kind of kinds) {
-      yield { rows: columns > 1000 ? 1 : 2, columns, kind };
-      if (columns < 70) yield { rows: 3, columns, kind, inPlace: true };
-    }
-  }
-}
-
-function* topKShapes(): Generator<cases.RowFacts & { k: number; normalise: number }> {
-  for (const columns of [1, 8, 21, 64, 128, 300]) {
-    for (const k of [1, 2, 5, 8, 17].filter(count => count <= columns)) {
-      for (const kind of ALL) {
-        for (const normalise of [0, 1]) yield { rows: 2, columns, k, kind, normalise };
-      }
-    }
-  }
-}
-
-function* attentionShapes(): Generator<cases.AttentionFacts> {
-  for (const layout of ['f32', 'bf16'] as const) for (const facts of attentionFacts()) yield { ...facts, layout };
-}
-
-function* attentionFacts(): Generator<cases.AttentionFacts> {
-  for (const headDim of [1, 8, 12, 15, 24, 30, 33, 64, 80, 128, 160]) {
-    for (const kind of ALL) yield { keys: [1, 64, 65, 17], heads: 4, kvHeads: 2, headDim, kind };
-  }
-  for (const kvHeads of [1, 2, 3, 6]) {
-    for (const headDim of [16, 20, 21, 80, 128]) {
-      yield { keys: [140, 138, 139, 140, 1, 64], shared: true, heads: 6, kvHeads, headDim, kind: 'ordinary' };
-    }
-  }
-  yield { keys: [300, 1, 129], heads: 3, kvHeads: 3, headDim: 40, kind: 'ordinary' };
-  yield { keys: [1000], heads: 8, kvHeads: 1, headDim: 32, kind: 'ordinary' };
-}
-
-type ElementOp = Parameters<typeof cases.elementCase>[0];
-
-function* elementScenes(op: ElementOp, factors: readonly number[]): Generator<Scene> {
-  let seed = 1;
-  for (const elements of [...ODD_COLUMNS, 64, 100, 1000]) {
-    for (const kind of ALL) {
-      for (const factor of factors) yield cases.elementCase(op, seed++, { elements, kind, factor });
-    }
-  }
-}
-
-function* roundingShapes(): Generator<Parameters<typeof cases.toBf16Case>[1]> {
-  for (const elements of [...ODD_COLUMNS, 64, 100, 1000]) {
-    for (const kind of [...ALL, 'bits', 'ties'] as const) {
-      for (const misalign of [0, 2, 14]) yield { elements, kind, misalign };
-    }
-  }
-}
-
-function* finiteShapes(): Generator<Parameters<typeof cases.allFiniteCase>[1]> {
-  for (const elements of [...ODD_COLUMNS, 64, 100]) {
-    for (const kind of FINITE) yield { elements, kind };
-    for (const odd of [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY]) {
-      for (let at = 0; at < elements; at++) yield { elements, kind: 'extreme', at, odd };
-    }
   }
 }
 
@@ -193,26 +128,8 @@ export const SCENES: Readonly<Record<Op, () => Iterable<Scene>>> = {
       [...matrices(TILE_LAYOUTS, [...COLUMNS, 1, 67]), ...matrices(FLOAT_LAYOUTS, [...COLUMNS, ...ODD_COLUMNS])],
       cases.embedCase,
     ),
-  rmsNorm: () => each(rowShapes(ALL), cases.rmsNormCase),
-  rope: () =>
-    each(
-      [8, 24, 64, 128, 20, 6].flatMap(headDim =>
-        ALL.map(kind => ({ rows: 3, heads: 2, headDim, rotaryDim: headDim > 20 ? headDim - 8 : headDim, kind })),
-      ),
-      cases.ropeCase,
-    ),
-  attention: () => each(attentionShapes(), cases.attentionCase),
-  swiglu: () => elementScenes('swiglu', [1]),
-  add: () => elementScenes('add', [1]),
-  scale: () => elementScenes('scale', [0.3, 0, Number.NaN]),
-  clamp: () => elementScenes('clamp', [0.3, 1e9, 0, -1]),
-  toBf16: () => each(roundingShapes(), cases.toBf16Case),
-  softmax: () => each(rowShapes(ALL), cases.softmaxCase),
-  topK: () => each(topKShapes(), cases.topKCase),
-  combine: () =>
-    each(
-      [...rowShapes(ALL)].map((facts, i) => ({ rows: 2, columns: facts.columns, kind: facts.kind, k: 1 + (i % 9) })),
-      cases.combineCase,
-    ),
-  allFinite: () => each(finiteShapes(), cases.allFiniteCase),
+  ...ROW_SCENES,
+  ...ATTENTION_SCENES,
+  ...ROUTING_SCENES,
+  ...DELTA_SCENES,
 };

@@ -94,7 +94,9 @@ export function attentionKernels({ f32, i32, bytes, reduce16 }: ReferenceMemory)
               i => f32[query + i] * decodeElement(bytes, layout, block, headDim, key % KV_BLOCK, i),
             );
             const score = f(dot * f(scale));
-            sum = f(sum + f(f32[(weights >>> 2) + row * heads + head] * (score > 0 ? score : 0)));
+            // NaN counts as 0, which Math.max would not do
+            const positive = score > 0 ? score : +0;
+            sum = f(sum + f(f32[(weights >>> 2) + row * heads + head] * positive));
           }
           f32[(scores >>> 2) + row * stride + key] = sum;
         }

@@ -60,7 +60,7 @@ const LOG_P: readonly number[] = [
   7.0376836292e-2, -1.151461031e-1, 1.167699874e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
   2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
 ].map(f);
-const SQRT_HALF = f(0.70710678118654752);
+const SQRT_HALF = f(0.7071067811865476);
 
 /** Natural logarithm in float32 of a finite x >= 1 (Cephes logf polynomial). */
 export function log32(x: number): number {

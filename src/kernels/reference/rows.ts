@@ -81,12 +81,11 @@ export function rowKernels({ f32, i32, bytes, reduce16 }: ReferenceMemory): RowK
     },
 
     swigluClamped(gate, up, y, limit, alpha, element0, element1) {
-      const most = f(limit);
+      const clamped = (value: number, least: number): number =>
+        value > f(limit) ? f(limit) : Math.max(value, least);
       for (let i = element0; i < element1; i++) {
-        const gated = f32[(gate >>> 2) + i];
-        const linear = f32[(up >>> 2) + i];
-        const g = gated > most ? most : gated;
-        const u = linear > most ? most : linear < -most ? -most : linear;
+        const g = clamped(f32[(gate >>> 2) + i], Number.NEGATIVE_INFINITY);
+        const u = clamped(f32[(up >>> 2) + i], -f(limit));
         f32[(y >>> 2) + i] = f(g * sigmoid32(f(f(alpha) * g))) * f(u + 1);
       }
     },
