@@ -12,6 +12,7 @@ import {
   TILE_BYTES,
   TILE_ROWS,
 } from '../quant/layouts.ts';
+import { blockWeights } from './cases/blocks.ts';
 import { type Kind, RandomValues } from './random-values.ts';
 import { label, type Op, Scene } from './scene.ts';
 
@@ -20,9 +21,9 @@ export * from './cases/delta.ts';
 export * from './cases/routing.ts';
 export * from './cases/rows.ts';
 
-/** Bytes of a weight matrix. Tile codes are any byte, and so are blocks; scales of tiles and floats are of the kind. */
+/** Bytes of a weight matrix. Codes of tiles and blocks are any byte; scales and floats are of the kind. */
 function weights(random: RandomValues, layout: Layout, rows: number, columns: number, kind: Kind): Uint8Array {
-  if (isBlockLayout(layout)) return random.bytes(layoutBytes(layout, rows, columns));
+  if (isBlockLayout(layout)) return blockWeights(random, layout, rows, columns, kind);
   const bytes = new Uint8Array(layoutBytes(layout, rows, columns));
   const view = new DataView(bytes.buffer);
   const put = { f32: putFloat, bf16: putBfloat, f16: putHalf };

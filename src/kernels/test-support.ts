@@ -1,7 +1,7 @@
 /** What the kernel tests share: the implementations under test, with call counters, and the scenes of every kernel. */
 
 import { expect } from 'vitest';
-import type { Layout } from '../quant/layouts.ts';
+import { BLOCKS, type BlockLayout, type Layout } from '../quant/layouts.ts';
 import {
   ALL,
   ATTENTION_SCENES,
@@ -25,6 +25,7 @@ const PAGES = 256;
 
 export const FLOAT_LAYOUTS: readonly Layout[] = ['f32', 'bf16', 'f16'];
 export const TILE_LAYOUTS: readonly Layout[] = ['q4g64', 'q4g64-f32', 'q8g64', 'q8g64-f32'];
+export const BLOCK_LAYOUTS = Object.keys(BLOCKS) as BlockLayout[];
 export const memory = new WebAssembly.Memory({ initial: PAGES, maximum: PAGES, shared: true });
 export const reference = createReferenceKernels(memory);
 
@@ -111,6 +112,29 @@ function* matrices(layouts: readonly Layout[], columns: readonly number[]): Gene
   }
 }
 
+/** Rows of one, of a few and of many blocks; fp8 also ends inside a block. */
+function* blocks(): Generator<cases.MatrixFacts> {
+  let i = 0;
+  for (const layout of BLOCK_LAYOUTS) {
+    const { columns: step } = BLOCKS[layout];
+    const widths = layout === 'fp8' ? [1, 15, 16, 127, 129, 333, 2048] : [step, 3 * step, 5 * step, 2048];
+    for (const columns of widths) {
+      for (const kind of ALL) {
+        i++;
+        yield {
+          layout,
+          columns,
+          rows: pick([1, 3, 5], i),
+          n: pick(BATCHES, i),
+          kind,
+          indexed: i % 3 === 0,
+          misalign: i % 7,
+        };
+      }
+    }
+  }
+}
+
 /** The scenes of a kernel, lazily: mutation tests stop at the first that tells right from wrong. */
 export const SCENES: Readonly<Record<Op, () => Iterable<Scene>>> = {
   quantise: () =>
@@ -122,10 +146,14 @@ export const SCENES: Readonly<Record<Op, () => Iterable<Scene>>> = {
     ),
   matmulTiles: () => each(matrices(TILE_LAYOUTS, COLUMNS), cases.tilesCase),
   matmulFloat: () => each(matrices(FLOAT_LAYOUTS, [...COLUMNS, ...ODD_COLUMNS]), cases.floatCase),
-  matmulExact: () => each(matrices(TILE_LAYOUTS, [...COLUMNS, 1, 67]), cases.exactCase),
+  matmulExact: () => each([...matrices(TILE_LAYOUTS, [...COLUMNS, 1, 67]), ...blocks()], cases.exactCase),
   embed: () =>
     each(
-      [...matrices(TILE_LAYOUTS, [...COLUMNS, 1, 67]), ...matrices(FLOAT_LAYOUTS, [...COLUMNS, ...ODD_COLUMNS])],
+      [
+        ...matrices(TILE_LAYOUTS, [...COLUMNS, 1, 67]),
+        ...matrices(FLOAT_LAYOUTS, [...COLUMNS, ...ODD_COLUMNS]),
+        ...blocks(),
+      ],
       cases.embedCase,
     ),
   ...ROW_SCENES,

@@ -1,7 +1,8 @@
-// Dot products over 16 virtual lanes (lane = element mod 16) and row decoding, for float layouts and, decoded first, tiles.
+// Dot products over 16 virtual lanes (lane = element mod 16) and row decoding, for float layouts and, decoded first, tiles and blocks.
 
+import { decodeBlockRow } from './blocks';
 import { decode4, decodePart, decodeQuad, loadPart, storePart, tree16 } from './lanes';
-import { BF16, Bfloat16, F32, Float16, Q4, rowOf } from './layouts';
+import { BF16, Bfloat16, F32, Float16, FP8, Q4, rowOf } from './layouts';
 import { decodeTileRow } from './tile-rows';
 
 /** Rows of w and of x that are worked on together: both stay in the second cache. */
@@ -151,7 +152,8 @@ export function matmulExact(
   y: usize, yStride: usize, yIndex: usize, n: i32, scratch: usize, row0: i32, row1: i32,
 ): void {
   for (let row = row0; row < row1; row++) {
-    decodeTileRow(layout, w, columns, row, scratch);
+    if (layout >= FP8) decodeBlockRow(layout, w, columns, row, scratch);
+    else decodeTileRow(layout, w, columns, row, scratch);
     matmulFloat(F32, scratch, columns, x, xStride, xIndex, y + (<usize>row << 2), yStride, yIndex, n, 0, 1);
   }
 }
@@ -171,7 +173,8 @@ export function embed(
   for (let i = row0; i < row1; i++) {
     const row = load<i32>(ids + (<usize>i << 2));
     const to = y + (<usize>i * columns << 2);
-    if (layout >= Q4) decodeTileRow(layout, w, columns, row, to);
+    if (layout >= FP8) decodeBlockRow(layout, w, columns, row, to);
+    else if (layout >= Q4) decodeTileRow(layout, w, columns, row, to);
     else if (layout == F32) memory.copy(to, w + (<usize>row * columns << 2), <usize>columns << 2);
     else if (layout == BF16) decodeRow<Bfloat16>(w + (<usize>row * columns << 1), columns, to);
     else decodeRow<Float16>(w + (<usize>row * columns << 1), columns, to);

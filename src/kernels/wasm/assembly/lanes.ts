@@ -26,7 +26,7 @@ export function tree16(a: v128, b: v128, c: v128, d: v128): f32 {
 
 /** Four float16 numbers, sign-extended to 32 bits. Exact, with denormals, infinities and NaN. */
 @inline
-function halfToFloat(h: v128): v128 {
+export function halfToFloat(h: v128): v128 {
   // Sign, exponent and fraction in float32 places are the number times 2^-112; a power of two multiplies exactly.
   const bits = v128.and(i32x4.shl(h, 13), i32x4.splat(0x8fffe000));
   const value = f32x4.mul(bits, f32x4.splat(reinterpret<f32>((127 + 112) << 23)));
@@ -50,7 +50,7 @@ function loadVector(p: usize, k: usize): v128 {
 
 /** Float32 of the lower or the upper four of eight bfloat16 elements: one instruction, where extending and shifting are two. */
 @inline
-function bfloatToFloat(halves: v128, upper: bool): v128 {
+export function bfloatToFloat(halves: v128, upper: bool): v128 {
   const zeros = i16x8.splat(0);
   return upper
     ? i16x8.shuffle(zeros, halves, 4, 12, 5, 13, 6, 14, 7, 15)

@@ -7,6 +7,18 @@ export const Q4: i32 = 3;
 export const Q4_WIDE: i32 = 4;
 export const Q8: i32 = 5;
 export const Q8_WIDE: i32 = 6;
+export const FP8: i32 = 7;
+export const MXFP4: i32 = 8;
+export const NVFP4: i32 = 9;
+export const Q4_0: i32 = 10;
+export const Q5_0: i32 = 11;
+export const Q5_1: i32 = 12;
+export const Q8_0: i32 = 13;
+export const Q4_K: i32 = 14;
+export const Q5_K: i32 = 15;
+export const Q6_K: i32 = 16;
+export const IQ4_NL: i32 = 17;
+export const MXFP4_GGUF: i32 = 18;
 
 /** Element types of float layouts besides f32, as type arguments: 16 bits in memory. */
 export type Bfloat16 = u16;
