@@ -25,8 +25,8 @@ export interface HeadShape {
   readonly window: number;
   /** A value is the beginning of its key (multi-head latent attention). */
   readonly valuesInKeys: boolean;
-  /** f32 [heads]: a logit without a value; null = none. */
-  readonly sinks: Tensor | null;
+  /** A logit without a value per head: f32 [1, heads] in arena 0, and a replicated tensor for copies of it; null = none. */
+  readonly sinks: { readonly values: Tensor; readonly copies: Tensor } | null;
 }
 
 /** Keys that each row may see: i32 [rows, keys + 1], how many, then positions in ascending order. A replicated tensor. */
@@ -34,7 +34,6 @@ export type Selection = Tensor;
 
 /**
  * q [rows, heads*keyDim], out [rows, heads*valueDim], both replicated. `state`: number of the rows that hold keys and values.
- * sinks, if any, must be replicated too.
  */
 export function attention(
   compute: Compute,
@@ -51,13 +50,13 @@ export function attention(
   if (arena !== 0) {
     compute.copyRows(q, arena, n);
     if (selection) compute.copyRows(selection, arena, n);
-    if (sinks) compute.copyRows(sinks, arena, 1);
+    if (sinks) compute.copyVector(sinks.values, sinks.copies, arena);
   }
   const keys = Math.min(history.keys, window || history.keys, selection ? selection.columns : history.keys);
   const p = compute.command(Op.attention, arena, n * heads, keys * (keyDim + valueDim) * FLOAT_COST);
   compute.args(p, q.at[arena], out.at[arena], heads, kvHeads, keyDim, valueDim);
   compute.floats[p + 6] = shape.scale;
-  compute.args(p + 7, window, sinks?.at[arena] ?? 0, history.positions.at[arena], cache.rowTables(state).at[arena]);
+  compute.args(p + 7, window, sinkAddress(sinks, arena), history.positions.at[arena], cache.rowTables(state).at[arena]);
   compute.args(
     p + 11,
     cache.kvLayout,
@@ -68,6 +67,11 @@ export function attention(
     compute.scratch.columns * 4,
   );
   if (arena !== 0) compute.copyBack(arena, out, 0, out.columns, n);
+}
+
+function sinkAddress(sinks: HeadShape['sinks'], arena: number): number {
+  if (sinks === null) return 0;
+  return arena === 0 ? sinks.values.at[0] : sinks.copies.at[arena];
 }
 
 export interface IndexerShape {

@@ -43,6 +43,12 @@ interface CopyBack {
   n: number;
 }
 
+/** gpt-oss: gate and up are limited, and the gate's sigmoid is steeper. */
+export interface Clamped {
+  readonly limit: number;
+  readonly alpha: number;
+}
+
 /** The columns of a replicated tensor that belong to heads: head h has columns h*stride + first and on. */
 export interface HeadColumns {
   readonly tensor: Tensor;
@@ -104,9 +110,7 @@ export class Compute {
   quantise(input: Input, n: number): void {
     input.version++;
     if (this.exact) return;
-    const { x, codes, scales, sums, columns } = input;
-    const p = this.command(Op.quantise, 0, n, columns * ELEMENT_COST);
-    this.args(p, x.at[0], columns, codes.at[0], scales.at[0], sums.at[0]);
+    this.#quantiseIn(input, 0, n);
     this.run();
   }
 
@@ -228,23 +232,32 @@ export class Compute {
     }
   }
 
-  /** gate = silu(gate) * up for rows 0..n-1 of one arena, quantised into `input` (whose x is `gate`). */
-  swigluInto(input: Input, up: Tensor, arena: number, n: number): void {
-    const { columns } = input;
-    if (this.exact) {
-      this.args(this.command(Op.swiglu, arena, n * columns, EXPONENTIAL_COST), input.x.at[arena], up.at[arena]);
-      return;
+  /**
+   * gate = silu(gate) * up (or the clamped form) for rows 0..n-1 of one arena, quantised into `input` (whose x is `gate`). The
+   * clamped form runs the job.
+   */
+  swigluInto(input: Input, up: Tensor, arena: number, n: number, clamped: Clamped | null = null): void {
+    const { columns, codes, scales, sums } = input;
+    const gate = input.x.at[arena];
+    if (clamped) {
+      const p = this.command(Op.swigluClamped, arena, n * columns, EXPONENTIAL_COST);
+      this.args(p, gate, up.at[arena]);
+      this.floats[p + 2] = clamped.limit;
+      this.floats[p + 3] = clamped.alpha;
+      this.run();
+      if (!this.exact) this.#quantiseIn(input, arena, n);
+    } else if (this.exact) {
+      this.args(this.command(Op.swiglu, arena, n * columns, EXPONENTIAL_COST), gate, up.at[arena]);
+    } else {
+      const p = this.command(Op.swigluQuantise, arena, n, columns * (EXPONENTIAL_COST + ELEMENT_COST));
+      this.args(p, gate, up.at[arena], columns, codes.at[arena], scales.at[arena], sums.at[arena]);
     }
-    const p = this.command(Op.swigluQuantise, arena, n, columns * (EXPONENTIAL_COST + ELEMENT_COST));
-    this.args(
-      p,
-      input.x.at[arena],
-      up.at[arena],
-      columns,
-      input.codes.at[arena],
-      input.scales.at[arena],
-      input.sums.at[arena],
-    );
+  }
+
+  #quantiseIn(input: Input, arena: number, n: number): void {
+    const { x, codes, scales, sums, columns } = input;
+    const p = this.command(Op.quantise, arena, n, columns * ELEMENT_COST);
+    this.args(p, x.at[arena], columns, codes.at[arena], scales.at[arena], sums.at[arena]);
   }
 
   /** y[i] = row ids[i] of w as float32. Serial: it only copies. */
@@ -325,6 +338,13 @@ export class Compute {
     const skipped = firstRow * tensor.columns;
     const from = tensor.at[0] / 4 + skipped;
     words[arena].set(words[0].subarray(from, from + n * tensor.columns), tensor.at[arena] / 4 + skipped);
+  }
+
+  /** A vector of arena 0 to the place that `copies` has in another arena. */
+  copyVector(vector: Tensor, copies: Tensor, arena: number): void {
+    const { words } = this.arenas;
+    const from = vector.at[0] / 4;
+    words[arena].set(words[0].subarray(from, from + vector.columns), copies.at[arena] / 4);
   }
 
   #finishCopies(): void {

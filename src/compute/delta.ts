@@ -11,7 +11,15 @@ export interface Segment {
 }
 
 /** Columns of y = silu(causal convolution of u over the tokens of a segment). tail: address of the session's last inputs. */
-export function convSilu(compute: Compute, u: Tensor, tail: number, w: Tensor, taps: number, y: Tensor, s: Segment): void {
+export function convSilu(
+  compute: Compute,
+  u: Tensor,
+  tail: number,
+  w: Tensor,
+  taps: number,
+  y: Tensor,
+  s: Segment,
+): void {
   const channels = u.columns;
   const skipped = s.firstRow * channels * 4;
   const p = compute.command(Op.convSilu, 0, channels, s.rows * (taps * FLOAT_COST + EXPONENTIAL_COST));

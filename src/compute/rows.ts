@@ -11,13 +11,27 @@ export interface ColumnRange {
 }
 
 /** RMSNorm in place. Without a range: of whole rows. */
-export function rmsNorm(compute: Compute, x: Tensor, weight: Tensor, eps: number, n: number, range?: ColumnRange): void {
+export function rmsNorm(
+  compute: Compute,
+  x: Tensor,
+  weight: Tensor,
+  eps: number,
+  n: number,
+  range?: ColumnRange,
+): void {
   const { first, columns } = range ?? { first: 0, columns: x.columns };
   normalise(compute, x.at[0] + first * 4, x.columns, weight, columns, eps, n);
 }
 
 /** RMSNorm in place of each head: of every `headDim` elements of n rows that consist of heads. */
-export function rmsNormHeads(compute: Compute, x: Tensor, weight: Tensor, eps: number, headDim: number, n: number): void {
+export function rmsNormHeads(
+  compute: Compute,
+  x: Tensor,
+  weight: Tensor,
+  eps: number,
+  headDim: number,
+  n: number,
+): void {
   normalise(compute, x.at[0], headDim, weight, headDim, eps, (n * x.columns) / headDim);
 }
 
@@ -61,7 +75,14 @@ export interface Rotation {
 }
 
 /** Rotates n rows of x, which consist of heads, in place. table: see layers/rope.ts. */
-export function rope(compute: Compute, x: Tensor, rotation: Rotation, table: Tensor, positions: Tensor, n: number): void {
+export function rope(
+  compute: Compute,
+  x: Tensor,
+  rotation: Rotation,
+  table: Tensor,
+  positions: Tensor,
+  n: number,
+): void {
   const { heads, headDim, first, rotaryDim, adjacent } = rotation;
   const p = compute.command(Op.rope, 0, n, heads * rotaryDim * ELEMENT_COST);
   compute.args(p, x.at[0], heads, headDim, first, rotaryDim, adjacent ? 1 : 0, table.at[0], positions.at[0]);
@@ -80,7 +101,12 @@ export function add(compute: Compute, x: Tensor, y: Tensor, n: number): void {
 
 /** Every row of x += bias. */
 export function addRows(compute: Compute, x: Tensor, bias: Tensor, n: number): void {
-  compute.args(compute.command(Op.addRows, 0, n, x.columns * ELEMENT_COST), x.at[0], bias.at[0], x.columns);
+  addRowsAt(compute, 0, x.at[0], bias.at[0], x.columns, n);
+}
+
+/** n rows of `columns` at an address of an arena += the vector at another. */
+export function addRowsAt(compute: Compute, arena: number, x: number, bias: number, columns: number, n: number): void {
+  compute.args(compute.command(Op.addRows, arena, n, columns * ELEMENT_COST), x, bias, columns);
 }
 
 export function softmax(compute: Compute, x: Tensor, n: number): void {

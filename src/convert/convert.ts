@@ -235,7 +235,8 @@ function containerIndex(plan: ConversionPlan, state: ConvertState): ContainerInd
 function checkResult(plan: ConversionPlan): void {
   const result = openCheckpoint(plan.destination);
   const family = familyOf(result.config);
-  const shape = family.shape(family.parseConfig(result.config));
+  const config = family.parseConfig(result.config);
+  const shape = family.shape(config, { mtp: family.hasMtp(config) });
   const { records } = resolveRecords(result, plan.table, shape, Number.POSITIVE_INFINITY);
   for (const record of records.slice(records.length - plan.table.experts.length)) {
     const [{ offset, bytes }] = record.extents;

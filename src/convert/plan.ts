@@ -46,8 +46,9 @@ export function planConversion(options: ConvertOptions): ConversionPlan {
   const checkpoint = openCheckpoint(options.source);
   const family = familyOf(checkpoint.config);
   const config = family.parseConfig(checkpoint.config);
-  const table = family.tensors(config);
-  const found = resolveRecords(checkpoint, table, family.shape(config), Number.POSITIVE_INFINITY);
+  const parts = { mtp: family.hasMtp(config) };
+  const table = family.tensors(config, parts);
+  const found = resolveRecords(checkpoint, table, family.shape(config, parts), Number.POSITIVE_INFINITY);
 
   const resident = table.dense.map(tensor => planDense(tensor, recordOf(found, tensor), dense));
   const routed = table.experts.map((names, i) => planExpert(names, expertRecord(found, table, i), experts));

@@ -2,7 +2,7 @@
 
 import type { GrammarSpec } from '../grammar/api.ts';
 import type { KernelChoice, KernelName } from '../kernels/kernels.ts';
-import type { KvEncoding } from '../layers/kv-cache.ts';
+import type { KvEncoding } from '../layers/row-memory.ts';
 
 export type { GrammarSpec, KernelChoice, KvEncoding };
 /** `int8`: integer formats use int8 activations (fast). `exact`: float32 activations (slow, for comparisons). */
@@ -39,6 +39,8 @@ export interface EngineOptions {
   readonly kvDirBytes?: number;
   /** Requests may say what their answer must look like (`constraint`); memory for the worker that this takes is planned. Default false. */
   readonly constraints?: boolean;
+  /** Load the multi-token-prediction head too, for checkpoints that have one. Default false: nothing needs it but its check. */
+  readonly mtp?: boolean;
   /** What else the process needs, a server for example: part of the plan. */
   readonly reserveBytes?: number;
 }
@@ -233,6 +235,8 @@ export interface ScoreRequest {
   readonly logits?: boolean;
   readonly hidden?: boolean;
   readonly router?: boolean;
+  /** What the prediction head says, given the true next tokens; for engines opened with `mtp`. */
+  readonly mtp?: boolean;
 }
 
 export interface ScoreResult {
@@ -243,6 +247,8 @@ export interface ScoreResult {
   hidden?: Float32Array[];
   /** Per layer: chosen experts in slot order [tokens, topK], and their weights. */
   router?: { ids: Int32Array; weights: Float32Array }[];
+  /** Row t: logits of token t + 2 [tokens - 1, vocab], and the head's hidden state before its last norm [tokens - 1, hiddenSize]. */
+  mtp?: { logits: Float32Array; hidden: Float32Array };
 }
 
 export interface EncodeOptions {

@@ -2,7 +2,8 @@
 
 import { setImmediate } from 'node:timers/promises';
 import { parentPort, workerData } from 'node:worker_threads';
-import { errorToWire } from '../common/errors.ts';
+import { errorToWire, RequestError } from '../common/errors.ts';
+import { isRewindable } from '../layers/session-memory.ts';
 import { type FaultPlan, parseFaultPlan } from '../storage/faults.ts';
 import type { EngineInfo, EngineOptions, ScoreRequest } from './api.ts';
 import { Generation, type Order, type TokenizerFacts } from './generation.ts';
@@ -66,6 +67,16 @@ async function open(): Promise<void> {
 function openKvFiles(): KvFiles | null {
   const { kvDir: directory, kvDirBytes: maxBytes = DEFAULT_KV_DIR_BYTES } = data.options;
   if (directory === undefined) return null;
+  const { family, config, parts } = runtime.files;
+  if (!isRewindable(family.states(config, parts))) {
+    throw new RequestError(
+      'KV_DIR_UNSUPPORTED',
+      `--kv-dir: a ${family.modelType} session is more than blocks of tokens`,
+      {
+        hint: 'leave --kv-dir out: conversations of this model stay in memory',
+      },
+    );
+  }
   const { blockBytes } = runtime.batch.cache;
   let opening = true;
   // what is known before the engine is there belongs to its description

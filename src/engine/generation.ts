@@ -91,6 +91,7 @@ export class Generation {
   /** Gets a session that holds the first `session.length` tokens of the prompt, but not all. */
   begin(session: Session): void {
     this.#session = session;
+    session.expectPrompt(this.promptIds.length);
     this.#begun = performance.now();
     this.#told = this.#begun;
     this.#cachedTokens = session.length;
@@ -111,6 +112,11 @@ export class Generation {
   /** Tokens of the prompt that are not fed yet; 0 while the answer is made. */
   get promptLeft(): number {
     return this.#generated.length > 0 ? 0 : this.promptIds.length - this.#session!.length;
+  }
+
+  /** Tokens of the prompt that the next pass can take, at most `rows`. */
+  promptRows(rows: number): number {
+    return this.#session!.untilSnapshot(Math.min(rows, this.promptLeft));
   }
 
   /** The answer has all its tokens. */

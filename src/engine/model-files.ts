@@ -1,11 +1,11 @@
 /** A model directory as the engine sees it: headers read, nothing decided or allocated. */
 
-import { ConfigError } from '../common/errors.ts';
+import { ConfigError, RequestError } from '../common/errors.ts';
 import { MAX_ARENA_BYTES } from '../compute/arenas.ts';
 import { openCheckpoint } from '../formats/checkpoint.ts';
 import type { Checkpoint } from '../formats/checkpoint-types.ts';
 import { eosField } from '../models/config.ts';
-import type { Family, ModelShape, TensorTable } from '../models/family.ts';
+import type { Family, ModelShape, Parts, TensorTable } from '../models/family.ts';
 import { type ModelRecords, resolveRecords } from '../models/records.ts';
 import { familyOf } from '../models/registry.ts';
 import { RecordTable } from '../storage/record-table.ts';
@@ -16,6 +16,8 @@ export interface ModelFiles {
   readonly checkpoint: Checkpoint;
   readonly family: Family;
   readonly config: unknown;
+  /** Which parts of the model are wanted. */
+  readonly parts: Parts;
   readonly shape: ModelShape;
   readonly tensors: TensorTable;
   readonly records: ModelRecords;
@@ -26,20 +28,26 @@ export interface ModelFiles {
 
 /** Reads headers only. Throws what is wrong with the files, the config or the tensors. */
 export function readModel(
-  { model, verify }: Pick<EngineOptions, 'model' | 'verify'>,
+  { model, verify, mtp }: Pick<EngineOptions, 'model' | 'verify' | 'mtp'>,
   arenaBytes: number = MAX_ARENA_BYTES,
 ): ModelFiles {
   const checkpoint = openCheckpoint(model);
   const family = familyOf(checkpoint.config);
   const config = family.parseConfig(checkpoint.config);
-  const shape = family.shape(config);
-  const tensors = family.tensors(config);
+  const parts = { mtp: mtp ?? false };
+  if (parts.mtp && !family.hasMtp(config)) {
+    throw new RequestError('NO_MTP_HEAD', `${checkpoint.directory} has no prediction head that can be run`, {
+      hint: 'leave the option mtp out',
+    });
+  }
+  const shape = family.shape(config, parts);
+  const tensors = family.tensors(config, parts);
   // a quarter: large matrices then pack well into arenas; but a piece of a tensor has no hash to be compared with
   const maxPieceBytes = Math.floor(verify ? arenaBytes : arenaBytes / 4);
   const records = resolveRecords(checkpoint, tensors, shape, maxPieceBytes);
   const table = RecordTable.build(records.records, checkpoint.files);
   const generationEosIds = readGenerationEos(checkpoint);
-  return { checkpoint, family, config, shape, tensors, records, table, generationEosIds };
+  return { checkpoint, family, config, parts, shape, tensors, records, table, generationEosIds };
 }
 
 function readGenerationEos({ generationConfig, directory }: Checkpoint): readonly number[] {

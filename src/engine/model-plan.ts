@@ -7,10 +7,12 @@ import { Compute } from '../compute/compute.ts';
 import { ExpertStore } from '../experts/store.ts';
 import { statOf } from '../formats/files.ts';
 import { grammarWorkerBytes } from '../grammar/memory.ts';
-import { ATTENTION_SCRATCH } from '../kernels/kernels.ts';
+import { ATTENTION_SCRATCH, SELECT_SCRATCH } from '../kernels/kernels.ts';
 import { Batch } from '../layers/batch.ts';
-import { KvCache, kvBlockBytes } from '../layers/kv-cache.ts';
+import { blockBytesOf, SessionMemory } from '../layers/session-memory.ts';
 import type { Model, ModelShape } from '../models/family.ts';
+import { isVector } from '../models/family.ts';
+import type { ModelRecords } from '../models/records.ts';
 import type { EngineOptions, KvEncoding } from './api.ts';
 import { DEFAULT_KV_DIR_BYTES, kvFilesMemoryBytes } from './kv-files.ts';
 import { automaticBudget, MAX_THREADS, memoryFacts, physicalCores } from './machine.ts';
@@ -126,7 +128,7 @@ function planWith(files: ModelFiles, options: EngineOptions, settings: Settings)
     strips: stripsTypes(),
   });
   const constraints = options.constraints ? grammarWorkerBytes(shape.vocabSize) : 0;
-  const overhead = runtime + (options.reserveBytes ?? 0) + constraints + savedKvBytes(options, shape);
+  const overhead = runtime + (options.reserveBytes ?? 0) + constraints + savedKvBytes(options, files);
   return makePlan(
     {
       budgetBytes: settings.budget.bytes,
@@ -148,24 +150,29 @@ function planWith(files: ModelFiles, options: EngineOptions, settings: Settings)
 /** Memory for writing and finding saved keys and values. */
 function savedKvBytes(
   { kvDir, kvDirBytes: maxBytes = DEFAULT_KV_DIR_BYTES, kv }: EngineOptions,
-  shape: ModelShape,
+  { family, config, parts }: ModelFiles,
 ): number {
   if (kvDir === undefined) return 0;
-  const blockBytes = shape.layers * kvBlockBytes(shape.kvHeads * shape.headDim, kv ?? 'f32');
+  const blockBytes = blockBytesOf(family.states(config, parts), kv ?? 'f32');
   return kvFilesMemoryBytes({ blockBytes, maxBytes });
+}
+
+/** Floats of the widest row that a lane may have to decode. */
+function widestRow({ records }: ModelRecords): number {
+  return records.reduce((most, { parts }) => parts.reduce((max, part) => Math.max(max, part.columns), most), 0);
 }
 
 /** Reserves everything but the slots, in an order that keeps what must be in arena 0 ahead of what may fill it. */
 function buildModel(files: ModelFiles, settings: Settings, maxRows: number): BuiltModel {
-  const { shape, family, config, records, table } = files;
+  const { shape, family, config, parts, records, table } = files;
   const { context, lanes, readers, slots, kv, exact } = settings;
   const arenas = new Arenas(settings.arenaBytes);
-  const widest = Math.max(shape.hiddenSize, shape.expertWidth, shape.heads * shape.headDim);
-  const compute = new Compute(arenas, { lanes, exact, scratchFloats: Math.max(context * ATTENTION_SCRATCH, widest) });
-  const columns = shape.kvHeads * shape.headDim;
-  const cache = new KvCache(arenas, { layers: shape.layers, columns, context, sessions: slots, encoding: kv, maxRows });
+  const scratchFloats = Math.max(context * ATTENTION_SCRATCH, SELECT_SCRATCH, widestRow(records));
+  const compute = new Compute(arenas, { lanes, exact, scratchFloats });
+  const memory = { context, sessions: slots, encoding: kv, maxRows };
+  const cache = new SessionMemory(arenas, family.states(config, parts), memory);
   const batch = new Batch(arenas, cache, maxRows);
-  const vectors = files.tensors.dense.filter(tensor => tensor.role === 'norm').map(tensor => tensor.name);
+  const vectors = files.tensors.dense.filter(isVector).map(tensor => tensor.name);
   const weights = new Weights(arenas, records, table, vectors);
   const store = new ExpertStore({
     experts: shape.experts,
@@ -176,7 +183,7 @@ function buildModel(files: ModelFiles, settings: Settings, maxRows: number): Bui
     table.stagingBytes === 0
       ? null
       : { ...arenas.place(table.stagingBytes * readers, 'scratch'), bytesPerReader: table.stagingBytes };
-  const model = family.build(config, { compute, weights, experts: store, maxRows, context });
+  const model = family.build(config, { compute, weights, experts: store, maxRows, context, ...parts });
   cache.placeBlocks();
   return { arenas, compute, store, weights, model, batch, staging };
 }

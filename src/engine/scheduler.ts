@@ -112,7 +112,7 @@ export class Scheduler {
     if (answering > 0) left = Math.min(left, SHARED_PROMPT_ROWS);
     for (const generation of prompts) {
       if (left === 0) break;
-      let rows = Math.min(left, generation.promptLeft);
+      let rows = generation.promptRows(left);
       // the first token is chosen right after the last of the prompt
       if (rows === generation.promptLeft && !this.#canGoOn(generation)) rows--;
       // a constraint that has failed has ended its request

@@ -1,7 +1,7 @@
 /** Teacher-forced evaluation of a token sequence: losses, logits, hidden states, router choices. */
 
 import { RequestError } from '../common/errors.ts';
-import type { Tensor } from '../compute/arenas.ts';
+import type { Arenas, Tensor } from '../compute/arenas.ts';
 import { assertUnchanged } from '../formats/checkpoint.ts';
 import { exp32 } from '../kernels/reference/math.ts';
 import { log64 } from '../kernels/scalar.ts';
@@ -28,6 +28,11 @@ export function score(runtime: Runtime, session: Session, request: ScoreRequest)
       details: { tokens: ids.length, context: info.context },
     });
   }
+  if (request.mtp && model.mtp === null) {
+    throw new RequestError('NO_MTP_HEAD', 'the prediction head is not loaded', {
+      hint: 'open the engine with mtp: true',
+    });
+  }
   assertUnchanged(files.checkpoint.files);
   const collected = new Collector(runtime, request);
   session.truncate(0);
@@ -40,6 +45,7 @@ export function score(runtime: Runtime, session: Session, request: ScoreRequest)
           const n = Math.min(model.maxLogitRows, rows - first);
           if (request.nll || request.logits) collected.logits(before + first, model.logits(first, n), n);
         }
+        if (request.mtp) predict(runtime, ids, before, rows, collected);
         collected.rowsDone(rows);
       },
       collected.observer,
@@ -55,22 +61,45 @@ export function score(runtime: Runtime, session: Session, request: ScoreRequest)
   return collected.result;
 }
 
+/** Runs the prediction head on the rows of the last pass, which are those from `before` on. */
+function predict({ model, batch }: Runtime, ids: readonly number[], before: number, rows: number, to: Collector): void {
+  const head = model.mtp!;
+  // nothing follows the last token: what its row says is not kept
+  const next = Array.from({ length: rows }, (_, row) => ids[before + row + 1] ?? 0);
+  head.forward(batch, next);
+  const wanted = Math.min(rows, ids.length - 1 - before);
+  to.predictedHidden(before, head.hidden, wanted);
+  for (let first = 0; first < wanted; first += model.maxLogitRows) {
+    const n = Math.min(model.maxLogitRows, wanted - first);
+    to.predicted(before + first, head.logits(first, n));
+  }
+}
+
 class Collector {
   readonly result: ScoreResult = {};
   readonly observer: Observer = {};
   /** Target of each row; undefined for the last one when nothing follows. */
   readonly #targets: readonly (number | undefined)[];
   readonly #vocab: number;
+  readonly #arenas: Arenas;
   #done = 0;
 
   constructor({ info, compute }: Runtime, request: ScoreRequest) {
     const { arenas } = compute;
+    this.#arenas = arenas;
     const tokens = request.ids.length;
     this.#targets = [...request.ids.slice(1), request.next];
     this.#vocab = info.vocabSize;
     const perLayer = <T>(make: () => T): T[] => Array.from({ length: info.layers }, make);
     if (request.nll) this.result.nll = new Float64Array(request.next === undefined ? tokens - 1 : tokens);
     if (request.logits) this.result.logits = new Float32Array(tokens * info.vocabSize);
+    if (request.mtp) {
+      const rows = tokens - 1;
+      this.result.mtp = {
+        logits: new Float32Array(rows * info.vocabSize),
+        hidden: new Float32Array(rows * info.hiddenSize),
+      };
+    }
     if (request.hidden) {
       const hidden = perLayer(() => new Float32Array(tokens * info.hiddenSize));
       this.result.hidden = hidden;
@@ -99,6 +128,16 @@ class Collector {
       const row = values.subarray(i * vocab, (i + 1) * vocab);
       this.result.nll[first + i] = negativeLogLikelihood(row, target);
     }
+  }
+
+  /** What the prediction head says for rows first.. of the whole sequence: [n, vocab]. */
+  predicted(first: number, logits: Float32Array): void {
+    this.result.mtp!.logits.set(logits, first * this.#vocab);
+  }
+
+  /** The first n rows of x are rows first.. of the whole sequence. */
+  predictedHidden(first: number, x: Tensor, n: number): void {
+    this.result.mtp!.hidden.set(this.#arenas.floats(x).subarray(0, n * x.columns), first * x.columns);
   }
 
   rowsDone(rows: number): void {

@@ -5,7 +5,7 @@
  */
 
 import { KV_BLOCK } from '../kernels/kernels.ts';
-import type { KvCache } from '../layers/kv-cache.ts';
+import type { SessionMemory } from '../layers/session-memory.ts';
 import type { KvFiles } from './kv-files.ts';
 import type { Session } from './session.ts';
 
@@ -16,7 +16,7 @@ import type { Session } from './session.ts';
 const MAX_LOST_SHARE = 0.25;
 
 export class SessionPool {
-  readonly #cache: KvCache;
+  readonly #cache: SessionMemory;
   readonly #files: KvFiles | null;
   /** Free ones, the one unused for the longest time first. */
   readonly #free: Session[];
@@ -26,7 +26,7 @@ export class SessionPool {
   /** Tokens that came from files. */
   restoredTokens = 0;
 
-  constructor(sessions: readonly Session[], cache: KvCache, files: KvFiles | null) {
+  constructor(sessions: readonly Session[], cache: SessionMemory, files: KvFiles | null) {
     this.#cache = cache;
     this.#files = files;
     this.#all = sessions;
@@ -38,7 +38,7 @@ export class SessionPool {
     if (this.#free.length === 0) return null;
     // the logits of the last token are not kept
     const most = promptIds.length - 1;
-    const prefixOf = (session: Session) => Math.min(session.commonPrefix(promptIds), most);
+    const prefixOf = (session: Session) => session.rewindLength(Math.min(session.commonPrefix(promptIds), most));
     const nearest = mostBy(this.#free, prefixOf);
     const oldest = this.#free[0];
     const lost = nearest.length - prefixOf(nearest);
@@ -48,11 +48,8 @@ export class SessionPool {
     const shared = prefixOf(donor);
     const kept = prefixOf(session);
     if (session.length > kept) this.#save(session);
-    session.truncate(kept);
-    if (shared > kept) {
-      this.#cache.copy(donor.slot, session.slot, shared);
-      session.extend(promptIds, kept, shared);
-    }
+    if (shared > kept) session.copyFrom(donor, shared);
+    else session.truncate(kept);
     this.#restore(session, promptIds, most);
     return session;
   }

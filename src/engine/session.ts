@@ -1,15 +1,21 @@
-/** One mutable timeline: the tokens fed so far, whose keys and values the cache holds. Feeding is the only way to extend it. */
+/** One mutable timeline: the tokens fed so far, whose states the session memory holds. Feeding is the only way to extend it. */
 
 import { Cancelled } from '../experts/store.ts';
+import { KV_BLOCK } from '../kernels/kernels.ts';
+import type { SessionMemory } from '../layers/session-memory.ts';
 import type { Observer } from '../models/family.ts';
 import type { Runtime } from './runtime.ts';
 
 export class Session {
   readonly #runtime: Runtime;
-  /** Which part of the KV cache is this session's. */
+  /** Which part of the session memory is this session's. */
   readonly slot: number;
-  /** Tokens whose keys and values are in the cache. */
+  /** Tokens whose states the memory holds. */
   readonly #ids: number[] = [];
+  /** States that do not depend on the number of tokens are those after #ids; false after a pass that failed. */
+  #isCurrent = true;
+  /** At this length a copy of the states is kept, where they cannot be taken back: prompts stop there. */
+  #snapshotAt = 0;
 
   constructor(runtime: Runtime, slot = 0) {
     this.#runtime = runtime;
@@ -24,6 +30,11 @@ export class Session {
     return this.#ids;
   }
 
+  /** The states are those after all tokens. */
+  get isCurrent(): boolean {
+    return this.#isCurrent;
+  }
+
   /** How many leading tokens of `ids` are already here. */
   commonPrefix(ids: ArrayLike<number>): number {
     const most = Math.min(ids.length, this.#ids.length);
@@ -32,13 +43,60 @@ export class Session {
     return n;
   }
 
-  truncate(n: number): void {
-    this.#ids.length = Math.min(this.#ids.length, n);
+  /** The most tokens, at most n, that it can go back to (or stay at). */
+  rewindLength(n: number): number {
+    return this.#memory.rewindLength(this.slot, this.#ids.length, this.#isCurrent, Math.min(n, this.#ids.length));
   }
 
-  /** ids[from..to) have keys and values now: a forward pass or a file put them there. */
+  /** Forgets tokens behind the first n; where the states of n cannot be had, more. What is left is `length`. */
+  truncate(n: number): void {
+    const m = this.rewindLength(n);
+    if (m === this.#ids.length && this.#isCurrent) return;
+    this.#memory.rewind(this.slot, m);
+    this.#ids.length = m;
+    this.#isCurrent = true;
+  }
+
+  /** ids[from..to) have states now: a forward pass or a file put them there. */
   extend(ids: ArrayLike<number>, from: number, to: number): void {
     for (let i = from; i < to; i++) this.#ids.push(ids[i]);
+    if (this.#ids.length === this.#snapshotAt) this.#memory.snapshot(this.slot, this.#snapshotAt);
+  }
+
+  /** Becomes the first n tokens of another session, which `rewindLength` of that one has found. */
+  copyFrom(other: Session, n: number): void {
+    this.#memory.copy(other.slot, this.slot, n, other.isCurrent && n === other.length);
+    this.#ids.length = 0;
+    for (let i = 0; i < n; i++) this.#ids.push(other.ids[i]);
+    this.#isCurrent = true;
+  }
+
+  /** A prompt of so many tokens comes: a copy of the states is kept shortly before its end, if they need one. */
+  expectPrompt(tokens: number): void {
+    this.#snapshotAt = this.#memory.needsSnapshots ? Math.floor((tokens - 1) / KV_BLOCK) * KV_BLOCK : 0;
+  }
+
+  /** Tokens, at most n, that can be fed before a copy of the states is due. */
+  untilSnapshot(n: number): number {
+    const left = this.#snapshotAt - this.#ids.length;
+    return left > 0 ? Math.min(n, left) : n;
+  }
+
+  /** A pass with this session has failed: states that cannot be taken back are somewhere between two tokens. */
+  markFailed(): void {
+    if (this.#memory.needsSnapshots) this.#isCurrent = false;
+  }
+
+  /** After a pass that failed: makes the states those after all tokens again, by computing what no copy has. */
+  repair(): void {
+    if (this.#isCurrent) return;
+    const ids = [...this.#ids];
+    this.truncate(ids.length);
+    this.feedAll(ids.slice(this.#ids.length), () => {});
+  }
+
+  get #memory(): SessionMemory {
+    return this.#runtime.batch.cache;
   }
 
   /**
@@ -87,14 +145,20 @@ export function forward(
   observer: Observer = {},
   onLayer?: (share: number) => void,
 ): void {
+  for (const { session } of feeds) session.repair();
   batch.clear();
   for (const { session, ids, from, to } of feeds) batch.add(session.slot, ids, from, to, session.length);
-  model.forward(batch, {
-    ...observer,
-    beforeLayer: layer => {
-      if (cancelled()) throw new Cancelled();
-      onLayer?.(layer / info.layers);
-    },
-  });
+  try {
+    model.forward(batch, {
+      ...observer,
+      beforeLayer: layer => {
+        if (cancelled()) throw new Cancelled();
+        onLayer?.(layer / info.layers);
+      },
+    });
+  } catch (error) {
+    for (const { session } of feeds) session.markFailed();
+    throw error;
+  }
   for (const { session, ids, from, to } of feeds) session.extend(ids, from, to);
 }

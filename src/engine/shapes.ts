@@ -53,6 +53,7 @@ const OPTIONS: Rules<EngineOptions> = {
   kvDir: TEXT,
   kvDirBytes: BYTES,
   constraints: BOOLEAN,
+  mtp: BOOLEAN,
   reserveBytes: BYTES,
 };
 

@@ -2,12 +2,12 @@
 
 import type { Arenas, Tensor } from '../compute/arenas.ts';
 import type { Compute } from '../compute/compute.ts';
-import type { KvCache } from './kv-cache.ts';
+import type { SessionMemory } from './session-memory.ts';
 
 /** Segments, one after the other: consecutive tokens of one session each. A session has one segment at most. */
 export class Batch {
   readonly #arenas: Arenas;
-  readonly cache: KvCache;
+  readonly cache: SessionMemory;
   /** i32 [maxRows], in every arena. */
   readonly positions: Tensor;
   readonly maxRows: number;
@@ -20,7 +20,7 @@ export class Batch {
   readonly #firstRow: Int32Array;
   readonly #firstPosition: Int32Array;
 
-  constructor(arenas: Arenas, cache: KvCache, maxRows: number) {
+  constructor(arenas: Arenas, cache: SessionMemory, maxRows: number) {
     this.#arenas = arenas;
     this.cache = cache;
     this.maxRows = maxRows;
@@ -57,13 +57,35 @@ export class Batch {
     return row;
   }
 
-  /** Puts the rows' keys and values [rows, kvHeads*headDim] into their sessions, and tells attention where those lie. */
-  remember(compute: Compute, layer: number, keys: Tensor, values: Tensor): void {
+  /** Consecutive rows of one session each. */
+  get segmentCount(): number {
+    return this.#segments;
+  }
+
+  firstRow(segment: number): number {
+    return this.#firstRow[segment];
+  }
+
+  rowsOf(segment: number): number {
+    return this.#firstRow[segment + 1] - this.#firstRow[segment];
+  }
+
+  /** Address in arena 0 of the fixed state of a segment's session. */
+  fixedAddress(state: number, segment: number): number {
+    return this.cache.fixedAddress(state, this.#session[segment]);
+  }
+
+  /**
+   * Puts the rows' keys and values [rows, columns] into their sessions, and tells attention where those lie: until rows of another
+   * state are remembered.
+   */
+  remember(compute: Compute, state: number, keys: Tensor, values: Tensor | null): void {
     for (let segment = 0; segment < this.#segments; segment++) {
       const row = this.#firstRow[segment];
-      const n = this.#firstRow[segment + 1] - row;
-      this.cache.write(compute, layer, keys, values, row, this.#session[segment], this.#firstPosition[segment], n);
-      this.cache.pointRows(layer, row, n, this.#session[segment]);
+      const n = this.rowsOf(segment);
+      const session = this.#session[segment];
+      this.cache.write(compute, state, keys, values, row, session, this.#firstPosition[segment], n);
+      this.cache.pointRows(state, row, n, session);
     }
     compute.run();
   }

@@ -5,66 +5,53 @@
 
 import type { Tensor } from '../compute/arenas.ts';
 import type { Compute, Input } from '../compute/compute.ts';
-import type { Matrix } from '../compute/matrix.ts';
 import type { ExpertStore } from '../experts/store.ts';
+import type { Router, RouterWorkspace } from './router.ts';
 
 /** Activations that the guesses of all layers share. */
-export class LookAheadWorkspace {
+export class LookAheadWorkspace implements RouterWorkspace {
   readonly input: Input; // [1, hidden]
   readonly scores: Tensor; // [1, experts]
+  readonly routing: RouterWorkspace['routing']; // [1, topK]
 
-  constructor(compute: Compute, hiddenSize: number, experts: number) {
-    this.input = compute.input(1, hiddenSize);
-    this.scores = compute.arenas.tensor(1, experts, { replicated: true });
+  constructor(compute: Compute, shape: { hiddenSize: number; experts: number; topK: number }) {
+    const { arenas } = compute;
+    this.input = compute.input(1, shape.hiddenSize);
+    this.scores = arenas.tensor(1, shape.experts, { replicated: true });
+    this.routing = { ids: arenas.tensor(1, shape.topK), weights: arenas.tensor(1, shape.topK) };
   }
+}
+
+/** The layer that is guessed about: the norm before its experts, and its router. */
+export interface NextRouter {
+  readonly norm: Tensor;
+  readonly eps: number;
+  readonly router: Router;
 }
 
 export class LookAhead {
   readonly #compute: Compute;
   readonly #store: ExpertStore;
   readonly #work: LookAheadWorkspace;
-  /** The layer that is guessed about: its number, the norm before its experts, its router. */
-  readonly #layer: number;
-  readonly #norm: Tensor;
-  readonly #eps: number;
-  readonly #gate: Matrix; // [experts, hidden]
-  readonly #topK: number;
+  readonly #next: NextRouter;
 
-  constructor(
-    compute: Compute,
-    store: ExpertStore,
-    work: LookAheadWorkspace,
-    next: { layer: number; norm: Tensor; eps: number; gate: Matrix; topK: number },
-  ) {
+  constructor(compute: Compute, store: ExpertStore, work: LookAheadWorkspace, next: NextRouter) {
     this.#compute = compute;
     this.#store = store;
     this.#work = work;
-    this.#layer = next.layer;
-    this.#norm = next.norm;
-    this.#eps = next.eps;
-    this.#gate = next.gate;
-    this.#topK = next.topK;
+    this.#next = next;
   }
 
   /** x: [1, hidden] before this layer's experts are added. Call while this layer's reads are under way. */
   run(x: Tensor): void {
     let reads = this.#store.lookAheadReads();
     if (reads === 0) return;
-    const { input, scores } = this.#work;
-    this.#compute.rmsNormInto(x, this.#norm, this.#eps, input, 1);
-    this.#compute.linear(this.#gate, input, scores, 1);
-    this.#compute.run();
-    const values = this.#compute.arenas.floats(scores);
-    for (let slot = 0; slot < this.#topK && reads > 0; slot++) {
-      const expert = largest(values);
-      values[expert] = Number.NEGATIVE_INFINITY;
-      if (this.#store.prefetch(this.#layer, expert)) reads--;
+    const { norm, eps, router } = this.#next;
+    this.#compute.rmsNormInto(x, norm, eps, this.#work.input, 1);
+    const { ids } = router.forward(this.#work.input, this.#work, 1);
+    const chosen = this.#compute.arenas.ints(ids);
+    for (let slot = 0; slot < ids.columns && reads > 0; slot++) {
+      if (this.#store.prefetch(router.layer, chosen[slot])) reads--;
     }
   }
-}
-
-function largest(values: Float32Array): number {
-  let best = 0;
-  for (let i = 1; i < values.length; i++) if (values[i] > values[best]) best = i;
-  return best;
 }

@@ -6,10 +6,12 @@
 
 import { NumericError } from '../common/errors.ts';
 import type { Tensor } from '../compute/arenas.ts';
-import type { Compute, Input } from '../compute/compute.ts';
+import type { Clamped, Compute, Input } from '../compute/compute.ts';
+import { addRowsAt, combine } from '../compute/rows.ts';
 import type { ExpertStore } from '../experts/store.ts';
 import type { LookAhead } from './look-ahead.ts';
-import type { Routing } from './router.ts';
+import type { SharedExpert } from './mlp.ts';
+import type { RouterWorkspace, Routing } from './router.ts';
 
 /** Reading the next layer ahead starts when a batch is expected to touch at least this share of its experts. */
 const READ_AHEAD_SHARE = 0.95;
@@ -19,10 +21,21 @@ export interface MoeShape {
   readonly expertWidth: number;
   readonly experts: number;
   readonly topK: number;
+  /** Instead of silu(gate) * up, as gpt-oss: see the kernel swigluClamped. */
+  readonly clamped: Clamped | null;
+  /** Experts have vectors that are added to gate, up and down. */
+  readonly biases: boolean;
 }
 
+/** Parts of an expert record. */
+const GATE = 0;
+const UP = 1;
+const DOWN = 2;
+/** The vector that belongs to a matrix. */
+const BIAS_OF = 3;
+
 /** Activations that all MoE layers of a model share. Each arena computes the experts that lie in it. */
-export class MoeWorkspace {
+export class MoeWorkspace implements RouterWorkspace {
   readonly input: Input; // [rows, hidden]
   readonly scores: Tensor; // [rows, experts]
   readonly routing: Routing;
@@ -32,7 +45,7 @@ export class MoeWorkspace {
   readonly waveRows: number;
   readonly hidden: Input; // [waveRows, width]: gate, then silu(gate)*up
   readonly up: Tensor; // [waveRows, width]
-  readonly down: Tensor; // [waveRows, hidden], used outside arena 0
+  readonly down: Tensor; // [waveRows, hidden], where outputs cannot go straight to `parts`
   readonly inputRows: Tensor; // i32 [waveRows]
   readonly partRows: Tensor; // i32 [waveRows]
 
@@ -60,6 +73,7 @@ export class RoutedExperts {
   readonly #layer: number;
   readonly #nextLayer: number | null;
   readonly #lookAhead: LookAhead | null;
+  readonly #shared: SharedExpert | null;
   // pairs sorted by expert: expert e owns #pairs[#start[e] .. #start[e+1])
   readonly #start: Int32Array;
   readonly #pairs: Int32Array;
@@ -76,6 +90,7 @@ export class RoutedExperts {
     work: MoeWorkspace,
     rows: number,
     lookAhead: LookAhead | null,
+    shared: SharedExpert | null = null,
   ) {
     this.#compute = compute;
     this.#store = store;
@@ -84,25 +99,29 @@ export class RoutedExperts {
     this.#layer = layer;
     this.#nextLayer = nextLayer;
     this.#lookAhead = lookAhead;
+    this.#shared = shared;
     this.#start = new Int32Array(shape.experts + 2);
     this.#pairs = new Int32Array(rows * shape.topK);
     this.#distinct = new Int32Array(shape.experts);
     this.#wave = new Int32Array(shape.experts);
   }
 
-  /** x += sum over slots of weight * expert(input row), for n rows. */
+  /** x += (sum over slots of weight * expert(input row)) + shared expert, for n rows. */
   forward(x: Tensor, input: Input, routing: Routing, n: number): void {
     const distinct = this.#sortByExpert(routing, n);
     const store = this.#store;
     store.begin(this.#layer, this.#distinct, distinct);
+    let shared: Tensor | null = null;
     try {
       if (this.#nextLayer !== null && this.#touchesNearlyAll(n)) store.readAhead(this.#nextLayer);
       if (n === 1) this.#lookAhead?.run(x);
+      // while experts are read
+      shared = this.#shared?.forward(input, n) ?? null;
       for (let ready = store.next(); ready > 0; ready = store.next()) this.#computeReady(input, n, ready);
     } finally {
       store.end();
     }
-    this.#compute.combine(x, this.#work.parts, routing.weights, this.#shape.topK, n);
+    combine(this.#compute, x, this.#work.parts, routing.weights, this.#shape.topK, shared, n);
     this.#compute.run();
     if (!this.#compute.allFinite(x, n)) this.#reportNonFinite(routing, n);
   }
@@ -160,7 +179,7 @@ export class RoutedExperts {
   #computeWave(input: Input, n: number, arena: number, experts: number, rows: number): void {
     const compute = this.#compute;
     const { hidden, up, down, parts, inputRows, partRows } = this.#work;
-    const { hiddenSize, expertWidth } = this.#shape;
+    const { hiddenSize, expertWidth, biases } = this.#shape;
     this.#listRows(arena, experts);
 
     for (let i = 0, first = 0; i < experts; i++) {
@@ -168,27 +187,48 @@ export class RoutedExperts {
       const index = inputRows.at[arena] + first * 4;
       const gateAt = hidden.x.at[arena] + first * expertWidth * 4;
       const upAt = up.at[arena] + first * expertWidth * 4;
-      compute.stage(input, arena, this.#store.shape(this.#wave[i], 0), n);
-      this.#matmul(this.#wave[i], 0, arena, input, 0, index, gateAt, expertWidth, 0, pairs);
-      this.#matmul(this.#wave[i], 1, arena, input, 0, index, upAt, expertWidth, 0, pairs);
+      compute.stage(input, arena, this.#store.shape(this.#wave[i], GATE), n);
+      this.#matmul(this.#wave[i], GATE, arena, input, 0, index, gateAt, expertWidth, 0, pairs);
+      this.#matmul(this.#wave[i], UP, arena, input, 0, index, upAt, expertWidth, 0, pairs);
       first += pairs;
     }
     compute.run();
-    compute.swigluInto(hidden, up, arena, rows);
+    if (biases) {
+      this.#addBiases(GATE, arena, hidden.x, experts);
+      this.#addBiases(UP, arena, up, experts);
+      compute.run();
+    }
+    compute.swigluInto(hidden, up, arena, rows, this.#shape.clamped);
     compute.run();
+    // in arena 0 outputs go straight to their (row, slot); elsewhere, or when something is added, they are collected first
+    const collect = arena !== 0 || biases;
     for (let i = 0, first = 0; i < experts; i++) {
       const pairs = this.#pairCount(this.#wave[i]);
-      // in arena 0 outputs go straight to their (row, slot); elsewhere they are collected and copied home
-      if (arena === 0) {
-        this.#matmul(this.#wave[i], 2, 0, hidden, first, 0, parts.at[0], hiddenSize, partRows.at[0] + first * 4, pairs);
-      } else {
+      if (collect) {
         const y = down.at[arena] + first * hiddenSize * 4;
-        this.#matmul(this.#wave[i], 2, arena, hidden, first, 0, y, hiddenSize, 0, pairs);
+        this.#matmul(this.#wave[i], DOWN, arena, hidden, first, 0, y, hiddenSize, 0, pairs);
+      } else {
+        const index = partRows.at[0] + first * 4;
+        this.#matmul(this.#wave[i], DOWN, 0, hidden, first, 0, parts.at[0], hiddenSize, index, pairs);
       }
       first += pairs;
     }
     compute.run();
-    if (arena !== 0) this.#copyHome(arena, rows);
+    if (biases) {
+      this.#addBiases(DOWN, arena, down, experts);
+      compute.run();
+    }
+    if (collect) this.#copyHome(arena, rows);
+  }
+
+  /** Rows of y, which belong to the experts of the wave one after the other, += the bias of their expert. */
+  #addBiases(part: number, arena: number, y: Tensor, experts: number): void {
+    for (let i = 0, first = 0; i < experts; i++) {
+      const pairs = this.#pairCount(this.#wave[i]);
+      const bias = this.#store.addressOf(this.#wave[i], part + BIAS_OF);
+      addRowsAt(this.#compute, arena, y.at[arena] + first * y.columns * 4, bias, y.columns, pairs);
+      first += pairs;
+    }
   }
 
   #matmul(

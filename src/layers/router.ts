@@ -1,53 +1,67 @@
-/** Softmax router: probabilities over all experts, the k largest chosen. */
+/** Routers: scores over all experts, which of them a token uses, and with what weight. */
 
 import type { Tensor } from '../compute/arenas.ts';
 import type { Compute, Input } from '../compute/compute.ts';
 import type { Matrix } from '../compute/matrix.ts';
+import { addRows, type Choice, sigmoid, softmax, topK } from '../compute/rows.ts';
 import { requireFinite } from './finite.ts';
 
 export interface Routing {
-  /** i32 [rows, topK], slots by descending weight, ties to the lower expert. */
+  /** i32 [rows, topK], slots by descending score, ties to the lower expert. */
   readonly ids: Tensor;
   /** f32 [rows, topK] */
   readonly weights: Tensor;
 }
 
-export class SoftmaxRouter {
-  readonly #compute: Compute;
-  readonly #layer: number;
-  readonly #gate: Matrix; // [experts, hidden]
-  readonly #scores: Tensor; // [rows, experts]
-  readonly #topK: number;
-  readonly #normalise: boolean;
+/** Where a router puts its results. */
+export interface RouterWorkspace {
+  readonly scores: Tensor; // [rows, experts]
   readonly routing: Routing;
+}
 
-  constructor(
-    compute: Compute,
-    layer: number,
-    gate: Matrix,
-    work: { scores: Tensor; routing: Routing },
-    topK: number,
-    normalise: boolean,
-  ) {
+export interface RouterWeights {
+  readonly gate: Matrix; // [experts, hidden]
+  /** Added to the logits. */
+  readonly bias: Tensor | null; // [1, experts]
+}
+
+export interface RouterShape extends Choice {
+  /** What logits become before experts are chosen. */
+  readonly score: 'softmax' | 'sigmoid' | 'logits';
+}
+
+/** Top k of all scores, without bias or groups. */
+export function plainChoice(k: number, weights: Choice['weights'], factor = 1): Choice {
+  return { topK: k, bias: null, groups: 1, keptGroups: 1, groupScore: 'largest', weights, factor };
+}
+
+export class Router {
+  readonly layer: number;
+  readonly shape: RouterShape;
+  readonly #compute: Compute;
+  readonly #weights: RouterWeights;
+
+  constructor(compute: Compute, layer: number, shape: RouterShape, weights: RouterWeights) {
     this.#compute = compute;
-    this.#layer = layer;
-    this.#gate = gate;
-    this.#scores = work.scores;
-    this.routing = work.routing;
-    this.#topK = topK;
-    this.#normalise = normalise;
+    this.layer = layer;
+    this.shape = shape;
+    this.#weights = weights;
   }
 
-  /** Fills `routing` for n rows of a normalised input. */
-  forward(input: Input, n: number): Routing {
+  /** Fills work.routing for n rows of a normalised input. */
+  forward(input: Input, work: RouterWorkspace, n: number): Routing {
     const compute = this.#compute;
-    compute.linear(this.#gate, input, this.#scores, n);
+    const { scores, routing } = work;
+    compute.linear(this.#weights.gate, input, scores, n);
     compute.run();
-    requireFinite(compute, this.#scores, n, 'router', this.#layer);
-    compute.softmax(this.#scores, n);
+    if (this.#weights.bias) addRows(compute, scores, this.#weights.bias, n);
     compute.run();
-    compute.topK(this.#scores, this.#topK, this.routing.ids, this.routing.weights, this.#normalise, n);
+    requireFinite(compute, scores, n, 'router', this.layer);
+    if (this.shape.score === 'softmax') softmax(compute, scores, n);
+    else if (this.shape.score === 'sigmoid') sigmoid(compute, scores, n);
     compute.run();
-    return this.routing;
+    topK(compute, scores, this.shape, routing.ids, routing.weights, n);
+    compute.run();
+    return routing;
   }
 }

@@ -6,6 +6,27 @@ import { ConfigError } from '../common/errors.ts';
 /** Published models list one to three end tokens; beyond this it is not a list of stops. */
 const MAX_EOS_IDS = 64;
 
+/**
+ * Sanity limits, above everything published in any family, so that a hostile file cannot make tables of absurd length. The size of
+ * any one matrix stays an exact integer. What a model really costs is the plan's business.
+ */
+export const LIMITS = {
+  /** hidden_size, widths of MLPs and experts; the widest published models have 53,248. */
+  width: 65536,
+  /** Published models have fewer than 130; each layer costs a list of tensor names before any weight is looked for. */
+  layers: 1024,
+  /** Published models have up to 128 heads. */
+  heads: 1024,
+  /** Elements of a head; published models have up to 576. */
+  headDim: 8192,
+  /** Of one layer; published models have a few hundred. */
+  experts: 4096,
+  /** The largest published vocabulary has about 260,000 tokens. */
+  vocabulary: 2 ** 24,
+  /** The longest published contexts have 10 million positions. Above 2^24 float32, in which angles are made, cannot count them. */
+  context: 2 ** 24,
+} as const;
+
 /** A positive integer with a sanity limit, so that a hostile config cannot ask for absurd allocations. */
 export const count = (max: number) => z.number().int().min(1).max(max);
 
