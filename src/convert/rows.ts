@@ -37,7 +37,7 @@ function partBytes(checkpoint: Checkpoint, record: StoredRecord, index: number, 
   const step = record.packs[index];
   const inputs = step.inputs.map(input => readRange(checkpoint, slice(record, input, 0, input.bytes)));
   const out = new Uint8Array(step.bytes);
-  PACKERS[step.packer](inputs, step.rows, step.columns, out);
+  PACKERS[step.packer](inputs, step.rows, step.columns, out, step.params);
   return out.subarray(begin, begin + bytes);
 }
 

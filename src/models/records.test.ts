@@ -20,26 +20,29 @@ const CONFIG = {
   max_position_embeddings: 128,
 };
 
+const PARTS = { mtp: false };
+
 type Entries = Record<string, [Dtype, number[]]>;
 
 /** All tensors of a model as config says, in one dtype. */
 function entries(config: Record<string, unknown> = CONFIG): Entries {
-  const table = olmoe.tensors(olmoe.parseConfig(config));
+  const table = olmoe.tensors(olmoe.parseConfig(config), PARTS);
   const result: Entries = {};
   for (const { name, role, rows, columns } of table.dense) {
     result[name] = ['BF16', role === 'norm' ? [columns] : [rows, columns]];
   }
-  for (const { gate, up, down } of table.experts) {
-    result[gate] = ['BF16', [32, 64]];
-    result[up] = ['BF16', [32, 64]];
-    result[down] = ['BF16', [64, 32]];
+  for (const { forms } of table.experts) {
+    const { gate, up, down } = forms[0];
+    result[gate.name] = ['BF16', [32, 64]];
+    result[up.name] = ['BF16', [32, 64]];
+    result[down.name] = ['BF16', [64, 32]];
   }
   return result;
 }
 
 function resolve(tensors: Entries, config: Record<string, unknown> = CONFIG, maxPieceBytes = 1e9) {
   const parsed = olmoe.parseConfig(config);
-  return resolveRecords(fake(tensors), olmoe.tensors(parsed), olmoe.shape(parsed), maxPieceBytes);
+  return resolveRecords(fake(tensors), olmoe.tensors(parsed, PARTS), olmoe.shape(parsed, PARTS), maxPieceBytes);
 }
 
 test('one record per resident tensor and per expert, experts of a layer together', () => {
@@ -83,7 +86,7 @@ describe('large matrices', () => {
     const checkpoint = fake({ ...entries(), [name]: ['U8', [bytes]] }, { matrices });
     // room for two panels and a half
     const most = layoutBytes('q8g64', 40, 64) - 1;
-    const { records, dense } = resolveRecords(checkpoint, olmoe.tensors(config), olmoe.shape(config), most);
+    const { records, dense } = resolveRecords(checkpoint, olmoe.tensors(config, PARTS), olmoe.shape(config, PARTS), most);
     const pieces = dense.get(name)!.map(i => records[i]);
     expect(pieces.map(piece => piece.parts[0].rows)).toEqual([32, 32, 32, 4]);
     const panel = layoutBytes('q8g64', 16, 64);

@@ -1,12 +1,10 @@
 /** Which records a model consists of: one per resident tensor (or piece of a large one) and one per routed expert. */
 
-import { ModelFileError } from '../common/errors.ts';
-import { countExperts, requireExpertCount, requireTensors } from '../formats/census.ts';
 import type { Checkpoint } from '../formats/checkpoint-types.ts';
-import { listNames } from '../formats/files.ts';
 import { isTileLayout, layoutBytes, TILE_ROWS } from '../quant/layouts.ts';
-import { resolveExpert, resolveFloatMatrix, resolveMatrix, resolveVector } from '../quant/resolve.ts';
+import { resolveExpert, resolveFloatMatrix, resolveHeads, resolveMatrix, resolveVector } from '../quant/resolve.ts';
 import type { StoredRecord } from '../quant/stored.ts';
+import { requireComplete, requireKnown } from './census.ts';
 import type { DenseTensor, ModelShape, TensorTable } from './family.ts';
 
 export interface ModelRecords {
@@ -35,7 +33,8 @@ export function resolveRecords(
       pieces.map(piece => records.push(piece) - 1),
     );
   }
-  const firstExpert = new Array<number>(shape.layers).fill(-1);
+  const layers = Math.max(shape.layers, ...shape.moeLayers.map(layer => layer + 1));
+  const firstExpert = new Array<number>(layers).fill(-1);
   for (const names of table.experts) {
     if (names.expert === 0) firstExpert[names.layer] = records.length;
     records.push(resolveExpert(checkpoint, names, table));
@@ -43,49 +42,22 @@ export function resolveRecords(
   return { records, dense, firstExpert };
 }
 
-function resolveDense(checkpoint: Checkpoint, { name, role, rows, columns }: DenseTensor): StoredRecord {
-  if (role === 'norm') return resolveVector(checkpoint, name, columns);
-  if (role === 'router') return resolveFloatMatrix(checkpoint, name, rows, columns);
-  return resolveMatrix(checkpoint, name, rows, columns);
+/** A resident tensor with whatever is done to it on loading. */
+export function resolveDense(checkpoint: Checkpoint, tensor: DenseTensor): StoredRecord {
+  const { name, from = name, role, rows, columns, stored, load } = tensor;
+  const found = resolveStep(checkpoint, { role, from, rows, columns, stored, load });
+  return from === name ? found : { ...found, name };
 }
 
-/** An expert counts as present under whichever name it is stored. */
-function requireComplete(checkpoint: Checkpoint, table: TensorTable, shape: ModelShape): void {
-  const { tensors } = checkpoint;
-  const prefix = (layer: number) => table.experts.find(e => e.layer === layer)?.gate.replace(/\d+\.[^.]+\.[^.]+$/, '');
-  for (const layer of shape.moeLayers) {
-    const router = table.dense.find(d => d.role === 'router' && d.name.includes(`.${layer}.`));
-    const rows = router && tensors.get(router.name)?.shape[0];
-    const found = countExperts(tensors.keys(), prefix(layer) ?? '');
-    if (rows === undefined || found === 0) continue;
-    requireExpertCount(checkpoint.directory, layer, { config: shape.experts, routerRows: rows, tensors: found });
-  }
-  const required: string[] = table.dense.map(tensor => tensor.name);
-  for (const e of table.experts) {
-    if (tensors.has(e.record) || tensors.has(e.merged)) continue;
-    required.push(e.gate, e.up, e.down);
-  }
-  requireTensors(checkpoint.directory, tensors, required);
-}
+type Step = Pick<DenseTensor, 'role' | 'rows' | 'columns' | 'stored' | 'load'> & { readonly from: string };
 
-/** Weights that no forward pass would use make it another model: a variant with biases, shared experts, more layers. */
-function requireKnown(checkpoint: Checkpoint, table: TensorTable): void {
-  const known = new Set(table.dense.map(tensor => tensor.name));
-  for (const e of table.experts) {
-    for (const name of [e.gate, e.up, e.down, e.record, e.merged, e.mergedScales]) known.add(name);
+function resolveStep(checkpoint: Checkpoint, { role, from, rows, columns, stored, load }: Step): StoredRecord {
+  if (role === 'norm' || role === 'vector') {
+    return resolveVector(checkpoint, from, columns, { stored, plusOne: load?.step === 'plus-one' });
   }
-  const isKnown = (name: string): boolean => known.has(name) || table.ignored.some(pattern => pattern.test(name));
-  const unknown = [...checkpoint.tensors.keys()].filter(name => !isKnown(name.replace(/\.qs$/, '')) && !isKnown(name));
-  if (unknown.length === 0) return;
-  const count = unknown.length === 1 ? '1 tensor' : `${unknown.length} tensors`;
-  throw new ModelFileError(
-    'UNKNOWN_TENSORS',
-    `${checkpoint.directory} holds ${count} that its config.json has no use for: ${listNames(unknown)}`,
-    {
-      hint: 'config.json and weights belong to different models, or this is a variant that is not supported',
-      details: { count: unknown.length, tensors: unknown.slice(0, 100) },
-    },
-  );
+  if (load !== undefined && load.step !== 'plus-one') return resolveHeads(checkpoint, from, load, rows, columns);
+  if (role === 'router') return resolveFloatMatrix(checkpoint, from, rows, columns, { stored });
+  return resolveMatrix(checkpoint, from, rows, columns, { stored });
 }
 
 /** Cuts a matrix that is read as it is into pieces of whole row panels; what needs packing stays whole. */

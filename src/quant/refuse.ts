@@ -21,7 +21,7 @@ export function missing(checkpoint: Checkpoint, name: string, expected: string):
 
 export function refuse(
   checkpoint: Checkpoint,
-  tensor: TensorInfo,
+  tensor: Pick<TensorInfo, 'name' | 'file'>,
   code: string,
   what: string,
   facts: { expected?: unknown; got?: unknown; hint?: string } = {},

@@ -14,15 +14,16 @@ const open = (name: string): Checkpoint => openCheckpoint(new URL(name, packs).p
 
 function namesOf(layer: number, expert: number) {
   const prefix = `model.layers.${layer}.mlp.experts.${expert}`;
+  const [gate, up, down] = ['gate', 'up', 'down'].map(role => `${prefix}.${role}_proj.weight`);
   return {
     layer,
     expert,
-    gate: `${prefix}.gate_proj.weight`,
-    up: `${prefix}.up_proj.weight`,
-    down: `${prefix}.down_proj.weight`,
+    gate,
+    up,
+    down,
     record: `${prefix}.record`,
-    merged: `${prefix}.merged_weight`,
-    mergedScales: `${prefix}.qs`,
+    merged: { weights: `${prefix}.merged_weight`, scales: `${prefix}.qs` },
+    forms: [{ gate: { name: gate }, up: { name: up }, down: { name: down } }],
   };
 }
 
@@ -46,7 +47,7 @@ function load(checkpoint: Checkpoint, record: StoredRecord): Uint8Array[] {
     const inputs = step.inputs.map(({ extent, offset, bytes: size }) =>
       extents[extent].subarray(offset, offset + size),
     );
-    PACKERS[step.packer](inputs, step.rows, step.columns, out);
+    PACKERS[step.packer](inputs, step.rows, step.columns, out, step.params);
     return out;
   });
 }
@@ -160,8 +161,8 @@ describe('containers of the C engine', () => {
     const checkpoint = open('olmoe-colibri');
     const names = namesOf(2, 3);
     const record = resolveExpert(checkpoint, names, { hiddenSize: 96, expertWidth: 40 });
-    const codes = new Int8Array(raw(checkpoint, names.merged).buffer);
-    const scales = floatsOf(raw(checkpoint, names.mergedScales));
+    const codes = new Int8Array(raw(checkpoint, names.merged.weights).buffer);
+    const scales = floatsOf(raw(checkpoint, names.merged.scales));
     const parts = load(checkpoint, record);
     let weight = 0;
     let row0 = 0;
@@ -237,7 +238,7 @@ describe('refusals name the tensor, what was expected and what is there', () => 
       'floats with scales',
       () => resolveMatrix(fake({ w: ['BF16', [2, 3]], 'w.qs': ['F32', [2]] }), 'w', 2, 3),
       'ENCODING_AMBIGUOUS',
-      /BF16 but also has scales "w.qs"/,
+      /BF16 but also has "w.qs", which bf16 does not need/,
     ],
     [
       'quantised router',
@@ -247,31 +248,31 @@ describe('refusals name the tensor, what was expected and what is there', () => 
     ],
     [
       'merged of wrong length',
-      () => resolveExpert(fake({ [names.merged]: ['I8', [99]], [names.mergedScales]: ['F32', [64]] }), names, small),
+      () => resolveExpert(fake({ [names.merged.weights]: ['I8', [99]], [names.merged.scales]: ['F32', [64]] }), names, small),
       'TENSOR_WRONG_SHAPE',
       /\[99\], expected \[1536\]/,
     ],
     [
       'merged of wrong type',
-      () => resolveExpert(fake({ [names.merged]: ['U8', [1536]], [names.mergedScales]: ['F32', [64]] }), names, small),
+      () => resolveExpert(fake({ [names.merged.weights]: ['U8', [1536]], [names.merged.scales]: ['F32', [64]] }), names, small),
       'TENSOR_WRONG_DTYPE',
       /U8, expected I8/,
     ],
     [
       'merged with missing scales',
-      () => resolveExpert(fake({ [names.merged]: ['I8', [1536]] }), names, small),
+      () => resolveExpert(fake({ [names.merged.weights]: ['I8', [1536]] }), names, small),
       'TENSOR_MISSING',
       /experts\.0\.qs" is missing/,
     ],
     [
       'merged with too few scales',
-      () => resolveExpert(fake({ [names.merged]: ['I8', [1536]], [names.mergedScales]: ['F32', [63]] }), names, small),
+      () => resolveExpert(fake({ [names.merged.weights]: ['I8', [1536]], [names.merged.scales]: ['F32', [63]] }), names, small),
       'SCALES_WRONG_COUNT',
       /63 scales, expected 64/,
     ],
     [
       'stored twice',
-      () => resolveExpert(fake({ [names.merged]: ['I8', [1536]], [names.gate]: ['BF16', [16, 32]] }), names, small),
+      () => resolveExpert(fake({ [names.merged.weights]: ['I8', [1536]], [names.gate]: ['BF16', [16, 32]] }), names, small),
       'EXPERT_STORED_TWICE',
       /merged_weight.*gate_proj.*layer 0 expert 0/,
     ],

@@ -18,6 +18,8 @@ export interface PackStep {
   readonly packer: string;
   readonly rows: number;
   readonly columns: number;
+  /** What the packer says they are; none when absent. */
+  readonly params?: readonly number[];
   /** Inputs in the packer's order: a slice of one extent each. */
   readonly inputs: readonly { readonly extent: number; readonly offset: number; readonly bytes: number }[];
   /** Where the result goes, relative to the record's destination. */
@@ -38,13 +40,16 @@ export interface StoredPart {
   readonly source: { readonly extent: number; readonly offset: number } | null;
 }
 
-/** One load: a resident tensor has one part, a routed expert three (gate, up, down). */
+/**
+ * One load: a resident tensor has one part, a routed expert three (gate, up, down), or six where it has biases (gate, up,
+ * down, then their biases).
+ */
 export interface StoredRecord {
   /** For messages: a tensor name, or "layer 3 expert 17". */
   readonly name: string;
   readonly extents: readonly Extent[];
   readonly parts: readonly StoredPart[];
-  /** Empty when every part is direct; else one step per part, in order. */
+  /** Empty when every part is direct; else one step per part, in order (a part that is made of pieces: see resolveHeads). */
   readonly packs: readonly PackStep[];
   /** SHA-256 (hex) of the single extent, when a container states it. */
   readonly sha256: string | null;

@@ -110,7 +110,7 @@ export class RecordLoader {
         const packer = packers[step.packer];
         if (packer === undefined) return failure('PACK_FAILED', `there is no packer "${step.packer}"`);
         const to = destination + step.target;
-        packer(inputs, step.rows, step.columns, arena.subarray(to, to + step.bytes));
+        packer(inputs, step.rows, step.columns, arena.subarray(to, to + step.bytes), step.params);
       }
       return null;
     } catch (error) {

@@ -4,16 +4,16 @@
  * fit equally well and would decode differently are refused by name.
  */
 
-import type { ModelFileError } from '../common/errors.ts';
-import type { Checkpoint, TensorInfo } from '../formats/checkpoint-types.ts';
-import { GROUP, type Layout } from './layouts.ts';
-import { missing, refuse, unsupported } from './refuse.ts';
-import type { Extent } from './stored.ts';
+import type { ModelFileError } from '../../common/errors.ts';
+import type { Checkpoint, TensorInfo } from '../../formats/checkpoint-types.ts';
+import { GROUP, type TileLayout } from '../layouts.ts';
+import { missing, refuse, unsupported } from '../refuse.ts';
+import { type MatrixSource, rowRange, type Wanted } from './source.ts';
 
 /** One of the forms: what it takes for `rows` x `columns`, and the layout it is packed into (null: known but not read). */
 interface Form {
   readonly name: string;
-  readonly layout: Layout | null;
+  readonly layout: TileLayout | null;
   weightBytes(rows: number, columns: number): number;
   scales(rows: number, columns: number): number;
 }
@@ -28,8 +28,8 @@ const INT4_ROW: Form = { name: 'int4-row', layout: 'q4g64-f32', weightBytes: nib
 const INT4_G64: Form = { name: 'int4-g64', layout: 'q4g64-f32', weightBytes: nibbles, scales: perGroup };
 
 const OTHERS: readonly Form[] = [
-  { name: 'int2-row', layout: null, weightBytes: (o, i) => o * Math.ceil(i / 4), scales: perRow },
-  { name: 'int3-g64', layout: null, weightBytes: (o, i) => o * Math.ceil(i / 64) * 24, scales: perGroup },
+  { name: 'int2-row', layout: 'q4g64-f32', weightBytes: (o, i) => o * Math.ceil(i / 4), scales: perRow },
+  { name: 'int3-g64', layout: 'q4g64-f32', weightBytes: (o, i) => o * Math.ceil(i / 64) * 24, scales: perGroup },
   { name: 'e8-iq3-lattice', layout: null, weightBytes: (o, i) => o * Math.ceil(i / 256) * 98, scales: () => 1 },
   {
     name: 'fp8-e4m3-b128',
@@ -59,17 +59,6 @@ function formsThatFit(rows: number, columns: number, weightBytes: number, scales
     forms.push(other);
   }
   return forms;
-}
-
-export interface SidecarMatrix {
-  readonly encoding: string;
-  readonly layout: Layout;
-  /** Weights, then scales: the inputs of the packer named like the encoding. */
-  readonly ranges: readonly Extent[];
-}
-
-export function extentOf(tensor: TensorInfo): Extent {
-  return { file: tensor.file, offset: tensor.offset, bytes: tensor.bytes };
 }
 
 /** The float32 tensor `name` of exactly `count` elements (any shape); `of` is the tensor it belongs to. */
@@ -102,24 +91,35 @@ function notDescribed(checkpoint: Checkpoint, weight: TensorInfo): ModelFileErro
   });
 }
 
-/** Finds out how a U8 or I8 tensor with scales holds the matrix [rows, columns]. */
-export function resolveSidecar(
+/** Finds out how a U8 or I8 tensor with scales holds the matrix. */
+export function sidecarMatrix(checkpoint: Checkpoint, weight: TensorInfo, wanted: Wanted): MatrixSource {
+  const { of, columns, slice } = wanted;
+  const scalesName = `${weight.name}.qs`;
+  if (weight.dtype === 'U8' && !checkpoint.tensors.has(scalesName) && !usesSidecars(checkpoint)) {
+    throw notDescribed(checkpoint, weight);
+  }
+  const scales = requireScales(checkpoint, weight, scalesName, null);
+  const matrices = slice?.of ?? 1;
+  const shape = slice ? weight.shape.slice(1) : weight.shape;
+  if ((slice && weight.shape[0] !== slice.of) || (shape.length > 1 && shape[0] !== of)) {
+    const what = `has ${shape[0]} rows (shape [${weight.shape.join(', ')}]), expected ${of}`;
+    throw refuse(checkpoint, weight, 'TENSOR_WRONG_SHAPE', what, { expected: of, got: weight.shape });
+  }
+  const form = formOf(checkpoint, weight, of, columns, weight.bytes / matrices, scales.bytes / 4 / matrices);
+  return sidecarRows(form, weight, scales, wanted);
+}
+
+/** The one readable form that the sizes allow. */
+function formOf(
   checkpoint: Checkpoint,
   weight: TensorInfo,
   rows: number,
   columns: number,
-): SidecarMatrix {
-  if (weight.dtype === 'U8' && !checkpoint.tensors.has(`${weight.name}.qs`) && !usesSidecars(checkpoint)) {
-    throw notDescribed(checkpoint, weight);
-  }
-  const scales = requireScales(checkpoint, weight, `${weight.name}.qs`, null);
-  const count = scales.bytes / 4;
-  const got = `${weight.bytes} bytes with ${count} scales`;
-  if (weight.shape.length > 1 && weight.shape[0] !== rows) {
-    const what = `has ${weight.shape[0]} rows (shape [${weight.shape.join(', ')}]), expected ${rows}`;
-    throw refuse(checkpoint, weight, 'TENSOR_WRONG_SHAPE', what, { expected: rows, got: weight.shape });
-  }
-  const forms = formsThatFit(rows, columns, weight.bytes, count).filter(
+  weightBytes: number,
+  count: number,
+): Form {
+  const got = `${weightBytes} bytes with ${count} scales`;
+  const forms = formsThatFit(rows, columns, weightBytes, count).filter(
     form => weight.dtype === 'U8' || form === INT8_ROW,
   );
   if (forms.length === 0) {
@@ -139,5 +139,23 @@ export function resolveSidecar(
     });
   }
   if (form.layout === null) throw unsupported(checkpoint, weight, form.name);
-  return { encoding: form.name, layout: form.layout, ranges: [extentOf(weight), extentOf(scales)] };
+  return form;
+}
+
+/** The wanted rows of codes and of their scales, which both go row by row. */
+function sidecarRows(form: Form, weight: TensorInfo, scales: TensorInfo, wanted: Wanted): MatrixSource {
+  const { rows, columns, step } = wanted;
+  const rowBytes = form.weightBytes(1, columns);
+  const scaleBytes = form.scales(1, columns) * 4;
+  return {
+    encoding: form.name,
+    layout: form.layout!,
+    rows,
+    columns,
+    ranges: [rowRange(weight, wanted, rowBytes), rowRange(scales, wanted, scaleBytes)],
+    fileBytes: rows * (rowBytes + scaleBytes),
+    packer: form.name,
+    params: [form.scales === perRow ? 0 : GROUP, 0, step],
+    uses: [weight, scales],
+  };
 }

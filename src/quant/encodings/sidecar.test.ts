@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { fake, refusal } from '../../test/support/fake-checkpoint.ts';
-import { resolveMatrix } from './resolve.ts';
+import { fake, refusal } from '../../../test/support/fake-checkpoint.ts';
+import { resolveMatrix } from '../resolve.ts';
 
 describe('encoding by byte counts', () => {
   const form = (columns: number, weights: number[], scales: number[], rows = 32) =>
@@ -11,6 +11,8 @@ describe('encoding by byte counts', () => {
     expect(form(128, [32, 64], [32])).toBe('int4-row');
     expect(form(128, [32, 64], [32, 2])).toBe('int4-g64');
     expect(form(65, [32, 33], [32, 2])).toBe('int4-g64');
+    expect(form(128, [32, 32], [32])).toBe('int2-row');
+    expect(form(128, [32, 48], [32, 2])).toBe('int3-g64');
     // Three groups could be of 64 or of 80 columns: 64 is what is shipped.
     expect(form(192, [32, 96], [32, 3])).toBe('int4-g64');
     // [1, 128] with one scale is also the size of block FP8: one byte per weight means int8-row.
@@ -21,9 +23,7 @@ describe('encoding by byte counts', () => {
     ['one column', 1, [32, 1], [32], 'ENCODING_AMBIGUOUS', /int8-row or int4-row/],
     ['24-byte rows of 48 columns', 48, [32, 24], [32], 'ENCODING_AMBIGUOUS', /int4-row or int3-g64/],
     ['24 columns', 24, [32, 24], [32], 'ENCODING_AMBIGUOUS', /int8-row or int3-g64/],
-    ['two bits', 128, [32, 32], [32], 'ENCODING_UNSUPPORTED', /int2-row.*it reads.*int4-g64/],
-    ['three bits', 128, [32, 48], [32, 2], 'ENCODING_UNSUPPORTED', /int3-g64/],
-    ['groups of 128', 256, [32, 128], [32, 2], 'ENCODING_UNSUPPORTED', /int4-g128/],
+    ['groups of 128', 256, [32, 128], [32, 2], 'ENCODING_UNSUPPORTED', /int4-g128.*it reads.*int4-g64/],
     ['groups of 32', 128, [32, 64], [32, 4], 'ENCODING_UNSUPPORTED', /int4-g32/],
     ['lattice', 256, [32, 98], [1], 'ENCODING_UNSUPPORTED', /e8-iq3/],
     ['block FP8', 256, [32, 256], [2], 'ENCODING_UNSUPPORTED', /fp8-e4m3-b128/],
@@ -43,7 +43,7 @@ describe('encoding by byte counts', () => {
   });
 
   test('what cannot be read is not sent to the converter, which reads no more', () => {
-    expect(refusal(() => form(128, [32, 32], [32])).hint).toMatch(/BF16 files.*cannot read this encoding either/);
+    expect(refusal(() => form(128, [32, 64], [32, 4])).hint).toMatch(/BF16 files.*cannot read this encoding either/);
   });
 });
 
