@@ -1,6 +1,7 @@
 /** The Checkpoint noun: a read-only view of a model directory. Opening one reads headers only, never tensor data. */
 
-export type Dtype =
+/** Of safetensors files. */
+export type SafetensorsDtype =
   | 'F64'
   | 'F32'
   | 'F16'
@@ -18,6 +19,11 @@ export type Dtype =
   | 'U16'
   | 'U8'
   | 'BOOL';
+
+/** Blocks of GGUF files. Floats of GGUF files have the names above. */
+export type GgufBlockDtype = 'Q4_0' | 'Q5_0' | 'Q5_1' | 'Q8_0' | 'Q4_K' | 'Q5_K' | 'Q6_K' | 'IQ4_NL' | 'MXFP4';
+
+export type Dtype = SafetensorsDtype | GgufBlockDtype;
 
 export interface TensorInfo {
   readonly name: string;

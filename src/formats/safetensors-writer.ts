@@ -3,13 +3,13 @@
 import fs from 'node:fs';
 import { InternalError, StorageError } from '../common/errors.ts';
 import { alignUp } from '../common/units.ts';
-import type { Dtype } from './checkpoint-types.ts';
+import type { SafetensorsDtype } from './checkpoint-types.ts';
 import { MAX_READ_BYTES, quote } from './files.ts';
 import { MAX_HEADER_BYTES, MAX_NAME_CHARACTERS, tensorBytes } from './safetensors.ts';
 
 export interface TensorSpec {
   readonly name: string;
-  readonly dtype: Dtype;
+  readonly dtype: SafetensorsDtype;
   readonly shape: readonly number[];
 }
 

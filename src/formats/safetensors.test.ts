@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { refusalOf, temporaryDirectory } from '../../test/hostile/fixtures.ts';
 import { ColiError } from '../common/errors.ts';
-import type { Dtype } from './checkpoint-types.ts';
+import type { SafetensorsDtype } from './checkpoint-types.ts';
 import {
   DTYPE_BITS,
   MAX_NAME_CHARACTERS,
@@ -14,7 +14,7 @@ import {
 } from './safetensors.ts';
 import { encodeSafetensorsHeader, type TensorSpec, writeSafetensors } from './safetensors-writer.ts';
 
-const DTYPES = Object.keys(DTYPE_BITS) as Dtype[];
+const DTYPES = Object.keys(DTYPE_BITS) as SafetensorsDtype[];
 
 /** Tensors of any dtype and rank with at most some kB of data, all sizes whole bytes. */
 const specs = fc.uniqueArray(
@@ -119,7 +119,7 @@ describe('damaged headers are read or refused with one of our errors, never anyt
 });
 
 describe('exact sizes', () => {
-  test.each<[Dtype, number[], number | null]>([
+  test.each<[SafetensorsDtype, number[], number | null]>([
     ['F32', [], 4],
     ['F4', [3], null],
     ['F4', [2, 3], 3],

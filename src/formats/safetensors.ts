@@ -4,7 +4,7 @@
  */
 
 import { ModelFileError } from '../common/errors.ts';
-import type { Dtype, FileIdentity, TensorInfo } from './checkpoint-types.ts';
+import type { FileIdentity, SafetensorsDtype, TensorInfo } from './checkpoint-types.ts';
 import { identityOf, quote, readExact, withFile } from './files.ts';
 import { decodeUtf8, findJsonProblem, formatJsonPath, isJsonObject, jsonType, parseGrammar } from './json.ts';
 
@@ -19,7 +19,7 @@ export const MAX_DIMENSIONS = 8;
 
 const LENGTH_BYTES = 8;
 
-export const DTYPE_BITS: Readonly<Record<Dtype, number>> = {
+export const DTYPE_BITS: Readonly<Record<SafetensorsDtype, number>> = {
   F64: 64,
   F32: 32,
   F16: 16,
@@ -59,7 +59,7 @@ export interface ShardContext {
 
 interface Entry {
   readonly name: string;
-  readonly dtype: Dtype;
+  readonly dtype: SafetensorsDtype;
   readonly shape: readonly number[];
   readonly begin: number;
   readonly end: number;
@@ -194,16 +194,16 @@ function readEntry(name: string, value: unknown, path: string): Entry {
   const [begin, end] = offsets as [number, number];
   if (begin < 0) bad('TENSOR_BAD_OFFSETS', `data_offsets [${begin}, ${end}] are negative`);
   if (begin > end) bad('TENSOR_BAD_OFFSETS', `data_offsets [${begin}, ${end}] run backwards`);
-  const expected = tensorBytes(dtype as Dtype, dimensions);
+  const expected = tensorBytes(dtype as SafetensorsDtype, dimensions);
   if (expected !== end - begin) {
-    const need = expected ?? `${exactBits(dtype as Dtype, dimensions)} / 8`;
+    const need = expected ?? `${exactBits(dtype as SafetensorsDtype, dimensions)} / 8`;
     bad(
       'TENSOR_SIZE_MISMATCH',
       `${dtype} of shape [${dimensions}] needs ${need} bytes, but data_offsets [${begin}, ${end}] give ${end - begin}`,
       { expected: String(need), got: end - begin },
     );
   }
-  return { name, dtype: dtype as Dtype, shape: dimensions, begin, end };
+  return { name, dtype: dtype as SafetensorsDtype, shape: dimensions, begin, end };
 }
 
 function isIntegerArray(value: unknown): value is number[] {
@@ -211,12 +211,12 @@ function isIntegerArray(value: unknown): value is number[] {
 }
 
 /** Exact size in bits: a product of dimensions can pass 2^53 (and 2^64) before any limit stops it. */
-function exactBits(dtype: Dtype, shape: readonly number[]): bigint {
+function exactBits(dtype: SafetensorsDtype, shape: readonly number[]): bigint {
   return shape.reduce((bits, size) => bits * BigInt(size), BigInt(DTYPE_BITS[dtype]));
 }
 
 /** Bytes of a tensor; null when they are not a whole number or cannot be held exactly. */
-export function tensorBytes(dtype: Dtype, shape: readonly number[]): number | null {
+export function tensorBytes(dtype: SafetensorsDtype, shape: readonly number[]): number | null {
   let bits = DTYPE_BITS[dtype];
   for (const size of shape) bits *= size;
   // Below 2^53 every product above was exact; otherwise the sizes decide as big integers.
