@@ -1,0 +1,33 @@
+/** Blocks of GGUF files: kernels read them as they are. */
+
+import type { Checkpoint, Dtype, TensorInfo } from '../../formats/checkpoint-types.ts';
+import { BLOCKS, type BlockLayout } from '../layouts.ts';
+import { refuse } from '../refuse.ts';
+import { type MatrixSource, plainRows, requireShape, storedShape, type Wanted } from './source.ts';
+
+export const GGUF_LAYOUT: Readonly<Partial<Record<Dtype, BlockLayout>>> = {
+  Q4_0: 'q4_0',
+  Q5_0: 'q5_0',
+  Q5_1: 'q5_1',
+  Q8_0: 'q8_0',
+  Q4_K: 'q4_k',
+  Q5_K: 'q5_k',
+  Q6_K: 'q6_k',
+  IQ4_NL: 'iq4_nl',
+  MXFP4: 'mxfp4-gguf',
+};
+
+export function ggufMatrix(
+  checkpoint: Checkpoint,
+  tensor: TensorInfo,
+  layout: BlockLayout,
+  wanted: Wanted,
+): MatrixSource {
+  requireShape(checkpoint, tensor, storedShape(wanted, [wanted.of, wanted.columns]));
+  const { columns } = BLOCKS[layout];
+  if (wanted.columns % columns !== 0) {
+    const what = `is ${tensor.dtype}, whose rows are blocks of ${columns}, but has ${wanted.columns} columns`;
+    throw refuse(checkpoint, tensor, 'TENSOR_WRONG_SHAPE', what, { expected: columns, got: wanted.columns });
+  }
+  return plainRows(layout, layout, tensor, wanted);
+}
