@@ -2,9 +2,14 @@
 
 import { ConfigError } from '../common/errors.ts';
 import type { Family } from './family.ts';
+import { glm4Moe } from './glm4-moe.ts';
+import { gptOss } from './gpt-oss.ts';
+import { minimaxM2 } from './minimax-m2.ts';
+import { mixtral } from './mixtral.ts';
 import { olmoe } from './olmoe.ts';
+import { qwen3Moe } from './qwen3-moe.ts';
 
-const FAMILIES: readonly Family<never>[] = [olmoe as Family<never>];
+const FAMILIES = [olmoe, qwen3Moe, mixtral, glm4Moe, minimaxM2, gptOss] as unknown as readonly Family[];
 
 export const modelTypes: readonly string[] = FAMILIES.map(family => family.modelType);
 
@@ -12,7 +17,7 @@ export const modelTypes: readonly string[] = FAMILIES.map(family => family.model
 export function familyOf(config: Readonly<Record<string, unknown>>): Family {
   const type = config.model_type;
   const family = FAMILIES.find(candidate => candidate.modelType === type);
-  if (family) return family as unknown as Family;
+  if (family) return family;
   const what = type === undefined ? 'has no model_type' : `has model_type ${JSON.stringify(type)?.slice(0, 80)}`;
   throw new ConfigError('UNKNOWN_MODEL_TYPE', `config.json ${what}; known: ${modelTypes.join(', ')}`, {
     hint: 'use a model of a known family',
