@@ -4,9 +4,11 @@
 #include "cpu.h"
 
 static const Op *const METHODS[] = {
-    &op_quantise, &op_matmulTiles, &op_matmulFloat, &op_matmulExact, &op_embed,   &op_rmsNorm, &op_rope,    &op_attention,
-    &op_swiglu,   &op_add,         &op_scale,       &op_clamp,       &op_toBf16,  &op_softmax, &op_topK,    &op_combine,
-    &op_allFinite,
+    &op_quantise,      &op_matmulTiles, &op_matmulFloat, &op_matmulExact, &op_embed,    &op_rmsNorm,
+    &op_layerNorm,     &op_rope,        &op_attention,   &op_indexScores, &op_selectKeys, &op_swiglu,
+    &op_swigluClamped, &op_add,         &op_addRows,     &op_scale,       &op_clamp,    &op_toBf16,
+    &op_softmax,       &op_sigmoid,     &op_sigmoidGate, &op_gateRows,    &op_copyColumns, &op_topK,
+    &op_combine,       &op_convSilu,    &op_deltaGates,  &op_deltaRule,   &op_allFinite,
 };
 enum { METHOD_COUNT = sizeof METHODS / sizeof METHODS[0] };
 
@@ -30,7 +32,7 @@ static void readArguments(Call *call, napi_callback_info info, const Op *op) {
   for (int i = 0; i < op->arguments && !call->failed; i++) {
     double value;
     if (napi_get_value_double(call->env, values[i], &value) != napi_ok) fail(call, "an argument is not a number");
-    else if (i == op->realAt) call->real = (float)value;
+    else if (op->reals & REAL(i)) call->real[i] = (float)value;
     else if (value >= -MAX_VALUE && value <= MAX_VALUE && (double)(int64_t)value == value) call->at[i] = (int64_t)value;
     else fail(call, "an argument is not an offset or a count");
   }
@@ -174,7 +176,7 @@ static napi_value supportedVariants(napi_env env) {
 }
 
 // INTERFACE of native.ts.
-enum { INTERFACE = 3 };
+enum { INTERFACE = 4 };
 
 NAPI_MODULE_INIT() {
   napi_value method, version;

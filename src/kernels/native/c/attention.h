@@ -14,51 +14,68 @@ enum { QUERIES = ATTENTION_SCRATCH };
 #define VALUE_BLOCKS(queries) \
   (SUM_REGISTERS / ((queries) * PARTS) >= 8 ? 8 : SUM_REGISTERS / ((queries) * PARTS) >= 1 ? SUM_REGISTERS / ((queries) * PARTS) : 1)
 
-// Queries with the same block table and KV head.
+// Queries with the same block table and KV head, and the keys that each sees: from first to end.
 typedef struct {
   const float *q[QUERIES];
   float *out[QUERIES];
+  // Where the score of key 0 would be: only what lies from first to end is memory of this call.
   float *scores[QUERIES];
-  int64_t keys[QUERIES];
+  float sink[QUERIES];
+  int64_t first[QUERIES], end[QUERIES];
   // Keys that all of them see.
-  int64_t common;
+  int64_t commonFirst, commonEnd;
+  // Positions of the keys, when they were selected: all queries then see keys 0 to commonEnd.
+  const int32_t *selection;
   const uint8_t *arena;
   const uint32_t *table;
-  // Bytes: from one key to the next, and where this head begins in a block.
-  int64_t rowBytes, keyOffset, valueOffset;
-  int64_t headDim;
+  // Bytes: from one key or value to the next, and where this head begins in a block.
+  int64_t keyBytes, valueBytes, keyOffset, valueOffset;
+  int64_t keyDim, valueDim;
   float scale;
+  bool hasSinks;
 } Queries;
 
-INLINE const uint8_t *keyAt(const Queries *a, int64_t key, int64_t offset) {
-  return a->arena + a->table[key / KV_BLOCK] + offset + key % KV_BLOCK * a->rowBytes;
+// Key `key`, or its value: `rowBytes` and `offset` say which.
+INLINE const uint8_t *rowAt(const bool selected, const Queries *a, int64_t key, int64_t rowBytes, int64_t offset) {
+  const int64_t position = selected ? a->selection[key] : key;
+  return a->arena + a->table[position / KV_BLOCK] + offset + position % KV_BLOCK * rowBytes;
 }
 
-// scores = (q . K[key]) * scale for the keys from..to of one KV block, for `queries` queries from `first` on.
-INLINE void scoreKeys(const int layout, const int queries, const Queries *a, int first, int64_t from, int64_t to) {
+// `count` keys from `key` on, of one block unless they were selected, and `queries` queries from `first` on.
+INLINE void scoreSome(const int layout, const int queries, const bool selected, const int count, const Queries *a,
+                      int first, const float *const *q, int64_t key) {
   float result[4][4];
+  if (selected) {
+    const uint8_t *rows[4];
+    UNROLL for (int i = 0; i < count; i++) rows[i] = rowAt(true, a, key + i, a->keyBytes, a->keyOffset);
+    dotsOf(layout, count, queries, rows, q, a->keyDim, result);
+  } else {
+    dots(layout, count, queries, rowAt(false, a, key, a->keyBytes, a->keyOffset), a->keyBytes, q, a->keyDim, result);
+  }
+  UNROLL for (int j = 0; j < queries; j++)
+    UNROLL for (int i = 0; i < count; i++) a->scores[first + j][key + i] = result[i][j] * a->scale;
+}
+
+// scores = (q . K[key]) * scale for the keys from..to, for `queries` queries from `first` on.
+INLINE void scoreKeys(const int layout, const int queries, const bool selected, const Queries *a, int first,
+                      int64_t from, int64_t to) {
   const float *q[4];
   UNROLL for (int j = 0; j < queries; j++) q[j] = a->q[first + j];
   const int step = KEYS_FOR(queries);
-  int64_t key = from;
-  for (; key + step <= to; key += step) {
-    dots(layout, step, queries, keyAt(a, key, a->keyOffset), a->rowBytes, q, a->headDim, result);
-    UNROLL for (int j = 0; j < queries; j++)
-      UNROLL for (int i = 0; i < step; i++) a->scores[first + j][key + i] = result[i][j] * a->scale;
-  }
-  for (; key < to; key++) {
-    dots(layout, 1, queries, keyAt(a, key, a->keyOffset), 0, q, a->headDim, result);
-    UNROLL for (int j = 0; j < queries; j++) a->scores[first + j][key] = result[0][j] * a->scale;
+  while (from < to) {
+    const int64_t end = selected ? to : atMost(to, (from / KV_BLOCK + 1) * KV_BLOCK);
+    for (; from + step <= end; from += step) scoreSome(layout, queries, selected, step, a, first, q, from);
+    for (; from < end; from++) scoreSome(layout, queries, selected, 1, a, first, q, from);
   }
 }
 
 // total[query][block] += score * value for the keys from..to.
-INLINE void addValues(const int layout, const int queries, const int blocks, const Queries *a, int first, int64_t offset,
-                      int64_t from, int64_t to, Floats total[QUERIES][8][PARTS]) {
+INLINE void addValues(const int layout, const int queries, const int blocks, const bool selected, const Queries *a,
+                      int first, int64_t offset, int64_t from, int64_t to, Floats total[QUERIES][8][PARTS]) {
   while (from < to) {
-    const int64_t end = atMost(to, (from / KV_BLOCK + 1) * KV_BLOCK);
-    const uint8_t *v = keyAt(a, from, offset);
-    for (; from < end; from++, v += a->rowBytes)
+    const int64_t end = selected ? from + 1 : atMost(to, (from / KV_BLOCK + 1) * KV_BLOCK);
+    const uint8_t *v = rowAt(selected, a, from, a->valueBytes, offset);
+    for (; from < end; from++, v += a->valueBytes)
       UNROLL for (int b = 0; b < blocks; b++) EACH_PART {
         const Floats value = decodePart(layout, v + b * 16 * floatBytes(layout), k);
         UNROLL for (int j = 0; j < queries; j++) total[j][b][k] += value * a->scores[first + j][from];
@@ -66,98 +83,165 @@ INLINE void addValues(const int layout, const int queries, const int blocks, con
   }
 }
 
-// 16 * blocks value columns from `column` on: the common keys together, then each query's own last keys.
-INLINE void valueColumns(const int layout, const int queries, const int blocks, const Queries *a, int64_t column,
-                         const float *sum) {
+// 16 * blocks value columns from `column` on: each query's own first keys, the common keys together, its own last keys.
+INLINE void valueColumns(const int layout, const int queries, const int blocks, const bool selected, const Queries *a,
+                         int64_t column, const float *sum) {
   const int64_t offset = a->valueOffset + column * floatBytes(layout);
   Floats total[QUERIES][8][PARTS];
-  UNROLL for (int j = 0; j < queries; j++)
-    UNROLL for (int b = 0; b < blocks; b++) EACH_PART total[j][b][k] = (Floats){0};
-  addValues(layout, queries, blocks, a, 0, offset, 0, a->common, total);
   UNROLL for (int j = 0; j < queries; j++) {
-    addValues(layout, 1, blocks, a, j, offset, a->common, a->keys[j], &total[j]);
+    UNROLL for (int b = 0; b < blocks; b++) EACH_PART total[j][b][k] = (Floats){0};
+    if (!selected) addValues(layout, 1, blocks, false, a, j, offset, a->first[j], a->commonFirst, &total[j]);
+  }
+  addValues(layout, queries, blocks, selected, a, 0, offset, a->commonFirst, a->commonEnd, total);
+  UNROLL for (int j = 0; j < queries; j++) {
+    if (!selected) addValues(layout, 1, blocks, false, a, j, offset, a->commonEnd, a->end[j], &total[j]);
     UNROLL for (int b = 0; b < blocks; b++)
       EACH_PART *(LooseFloats *)(a->out[j] + column + b * 16 + k * LANES) = total[j][b][k] / sum[j];
   }
 }
 
 // The last columns of a head, fewer than 16.
-INLINE void lastColumns(const int layout, const Queries *a, int j, int64_t column, float sum) {
-  const int64_t columns = a->headDim - column, offset = a->valueOffset + column * floatBytes(layout);
+INLINE void lastColumns(const int layout, const bool selected, const Queries *a, int j, int64_t column, float sum) {
+  const int64_t columns = a->valueDim - column, offset = a->valueOffset + column * floatBytes(layout);
   Lanes total = zeros();
-  for (int64_t key = 0; key < a->keys[j]; key++)
-    total = add16(total, scale16(decodeUpTo16(layout, keyAt(a, key, offset), columns), a->scores[j][key]));
+  for (int64_t key = a->first[j]; key < a->end[j]; key++) {
+    const uint8_t *v = rowAt(selected, a, key, a->valueBytes, offset);
+    total = add16(total, scale16(decodeUpTo16(layout, v, columns), a->scores[j][key]));
+  }
   storeUpTo16(a->out[j] + column, divide16(total, sum), columns);
 }
 
-INLINE void attend(const int layout, const int queries, const Queries *a) {
+// Scores become exponentials, whose sum it returns: lanes by absolute position. Without a selection key `first` stands first.
+static float weighKeys(float *scores, int64_t count, int64_t first, const int32_t *selection, float max) {
+  const int64_t skipped = first % 16, ahead = skipped == 0 ? 0 : atMost(16 - skipped, count);
+  float lanes[16] = {0};
+  if (selection) {
+    exponentials(scores, scores, count, max);
+    for (int64_t i = 0; i < count; i++) lanes[selection[i] & 15] += scores[i];
+    return tree16(load16(lanes));
+  }
+  exponentials(scores, scores, ahead, max);
+  memcpy(lanes + skipped, scores, (size_t)ahead * 4);
+  return tree16(addExponentials(load16(lanes), scores + ahead, scores + ahead, count - ahead, max));
+}
+
+static float weigh(const Queries *a, int j) {
+  float *scores = a->scores[j] + a->first[j];
+  const int64_t count = a->end[j] - a->first[j];
+  const float largest = maxOf(scores, count);
+  if (!a->hasSinks) return weighKeys(scores, count, a->first[j], a->selection, largest);
+  const float sink = a->sink[j], max = largest > sink ? largest : sink;
+  return weighKeys(scores, count, a->first[j], a->selection, max) + exp1(sink - max);
+}
+
+INLINE void attend(const int layout, const int queries, const bool selected, const Queries *a) {
   float sum[QUERIES];
-  for (int64_t from = 0; from < a->common; from += KV_BLOCK)
-    scoreKeys(layout, queries, a, 0, from, atMost(from + KV_BLOCK, a->common));
+  scoreKeys(layout, queries, selected, a, 0, a->commonFirst, a->commonEnd);
   UNROLL for (int j = 0; j < queries; j++) {
-    for (int64_t from = a->common; from < a->keys[j];) {
-      const int64_t to = atMost((from / KV_BLOCK + 1) * KV_BLOCK, a->keys[j]);
-      scoreKeys(layout, 1, a, j, from, to);
-      from = to;
-    }
-    sum[j] = exponentials(a->scores[j], a->scores[j], a->keys[j], maxOf(a->scores[j], a->keys[j]));
+    if (!selected) scoreKeys(layout, 1, false, a, j, a->first[j], a->commonFirst);
+    if (!selected) scoreKeys(layout, 1, false, a, j, a->commonEnd, a->end[j]);
+    sum[j] = weigh(a, j);
   }
   const int blocks = VALUE_BLOCKS(queries);
   int64_t column = 0;
-  for (; column + 16 * blocks <= a->headDim; column += 16 * blocks) valueColumns(layout, queries, blocks, a, column, sum);
-  for (; column + 16 <= a->headDim; column += 16) valueColumns(layout, queries, 1, a, column, sum);
-  if (column < a->headDim)
-    for (int j = 0; j < queries; j++) lastColumns(layout, a, j, column, sum[j]);
+  for (; column + 16 * blocks <= a->valueDim; column += 16 * blocks)
+    valueColumns(layout, queries, blocks, selected, a, column, sum);
+  for (; column + 16 <= a->valueDim; column += 16) valueColumns(layout, queries, 1, selected, a, column, sum);
+  if (column < a->valueDim)
+    for (int j = 0; j < queries; j++) lastColumns(layout, selected, a, j, column, sum[j]);
 }
 
 #define ATTEND(layout, queries) \
-  static __attribute__((noinline)) void attend_##layout##_##queries(const Queries *a) { attend(layout, queries, a); }
+  static __attribute__((noinline)) void attend_##layout##_##queries(const Queries *a) { \
+    attend(layout, queries, false, a); \
+  } \
+  static __attribute__((noinline)) void attendSelected_##layout##_##queries(const Queries *a) { \
+    attend(layout, queries, true, a); \
+  }
+#define ATTEND_BY(name, layout) \
+  static void name##_##layout(int queries, const Queries *a) { \
+    if (queries == 1) name##_##layout##_1(a); \
+    else if (queries == 2) name##_##layout##_2(a); \
+    else if (queries == 3) name##_##layout##_3(a); \
+    else name##_##layout##_4(a); \
+  }
 #define ATTEND_OF(layout) \
   ATTEND(layout, 1) \
   ATTEND(layout, 2) \
   ATTEND(layout, 3) \
   ATTEND(layout, 4) \
-  static void attend_##layout(int queries, const Queries *a) { \
-    if (queries == 1) attend_##layout##_1(a); \
-    else if (queries == 2) attend_##layout##_2(a); \
-    else if (queries == 3) attend_##layout##_3(a); \
-    else attend_##layout##_4(a); \
-  }
+  ATTEND_BY(attend, layout) \
+  ATTEND_BY(attendSelected, layout)
 ATTEND_OF(F32)
 ATTEND_OF(BF16)
 
+// Where the keys of a head lie, and where its values.
+static Queries historyOf(const AttentionCall *call, int64_t row, int64_t kvHead) {
+  const int64_t bytes = floatBytes(call->history.layout);
+  Queries a = {.arena = call->history.arena,
+               .table = (const uint32_t *)(call->history.arena + call->history.tables[row]),
+               .keyBytes = call->kvHeads * call->keyDim * bytes,
+               .valueBytes = call->kvHeads * call->valueDim * bytes,
+               .keyOffset = kvHead * call->keyDim * bytes,
+               .keyDim = call->keyDim,
+               .valueDim = call->valueDim,
+               .scale = call->scale,
+               .hasSinks = call->sinks != NULL};
+  a.valueOffset = KV_BLOCK * a.keyBytes + kvHead * call->valueDim * bytes;
+  if (call->valuesInKeys) {
+    a.valueBytes = a.keyBytes;
+    a.valueOffset = a.keyOffset;
+  }
+  return a;
+}
+
+// The keys of one row, from *first to *end.
+static void keysOf(const AttentionCall *call, int64_t row, int64_t *first, int64_t *end) {
+  *first = 0;
+  *end = (int64_t)call->history.positions[row] + 1;
+  if (call->selection) *end = call->selection[row * call->selectionStride];
+  else if (call->window > 0 && *end > call->window) *first = *end - call->window;
+}
+
 // Rows row..row+rows-1 with heads head..head+heads-1, all of one group: rows * heads queries.
 static void attendQueries(const AttentionCall *call, int64_t row, int64_t rows, int64_t head, int64_t heads) {
-  const int64_t headDim = call->headDim, group = call->heads / call->kvHeads, bytes = floatBytes(call->layout);
-  Queries a = {.arena = call->arena,
-               .table = (const uint32_t *)(call->arena + call->tables[row]),
-               .rowBytes = call->kvHeads * headDim * bytes,
-               .keyOffset = head / group * headDim * bytes,
-               .headDim = headDim,
-               .scale = call->scale,
-               .common = (int64_t)call->positions[row] + 1};
-  a.valueOffset = a.keyOffset + KV_BLOCK * a.rowBytes;
+  Queries a = historyOf(call, row, head / (call->heads / call->kvHeads));
+  if (call->selection) a.selection = call->selection + row * call->selectionStride + 1;
+  keysOf(call, row, &a.commonFirst, &a.commonEnd);
   int queries = 0;
   int64_t most = 0;
   for (int64_t r = row; r < row + rows; r++) {
-    const int64_t keys = (int64_t)call->positions[r] + 1;
-    a.common = atMost(a.common, keys);
-    most = keys > most ? keys : most;
+    int64_t first, end;
+    keysOf(call, r, &first, &end);
+    a.commonFirst = first > a.commonFirst ? first : a.commonFirst;
+    a.commonEnd = atMost(a.commonEnd, end);
+    most = end - first > most ? end - first : most;
     for (int64_t h = head; h < head + heads; h++) {
-      a.keys[queries] = keys;
-      a.q[queries] = call->q + (r * call->heads + h) * headDim;
-      a.out[queries++] = call->out + (r * call->heads + h) * headDim;
+      a.first[queries] = first;
+      a.end[queries] = end;
+      a.sink[queries] = a.hasSinks ? call->sinks[h] : 0;
+      a.q[queries] = call->q + (r * call->heads + h) * call->keyDim;
+      a.out[queries++] = call->out + (r * call->heads + h) * call->valueDim;
     }
   }
-  for (int j = 0; j < queries; j++) a.scores[j] = call->scratch + j * most;
-  if (call->layout == F32) attend_F32(queries, &a);
-  else attend_BF16(queries, &a);
+  for (int j = 0; j < queries; j++) a.scores[j] = call->scratch + j * most - a.first[j];
+  if (call->history.layout == F32) (a.selection ? attendSelected_F32 : attend_F32)(queries, &a);
+  else (a.selection ? attendSelected_BF16 : attend_BF16)(queries, &a);
 }
 
-// Rows from `row` on, at most `limit`, that read the same history.
+// Rows from `row` on, at most `limit`, that read the same history and all see at least one key of it.
 static int64_t rowsTogether(const AttentionCall *call, int64_t row, int64_t limit) {
-  int64_t rows = 1;
-  while (rows < limit && call->tables[row + rows] == call->tables[row]) rows++;
+  int64_t rows = 1, commonFirst, commonEnd;
+  if (call->selection) return 1;
+  keysOf(call, row, &commonFirst, &commonEnd);
+  while (rows < limit && call->history.tables[row + rows] == call->history.tables[row]) {
+    int64_t first, end;
+    keysOf(call, row + rows, &first, &end);
+    commonFirst = first > commonFirst ? first : commonFirst;
+    commonEnd = atMost(commonEnd, end);
+    if (commonFirst >= commonEnd) break;
+    rows++;
+  }
   return rows;
 }
 

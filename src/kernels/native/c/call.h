@@ -9,7 +9,7 @@
 #include <string.h>
 #include "kernels.h"
 
-enum { MAX_ARGUMENTS = 16 };
+enum { MAX_ARGUMENTS = 18 };
 
 typedef struct {
   uint8_t *base;
@@ -22,8 +22,8 @@ typedef struct {
   const char *op;
   const Arena *arena;
   int64_t at[MAX_ARGUMENTS];
-  // The one argument that is no integer.
-  float real;
+  // Arguments that are no integers.
+  float real[MAX_ARGUMENTS];
   bool answer;
   bool failed;
 } Call;
@@ -71,6 +71,22 @@ static void *spanAt(Call *call, int64_t offset, uint64_t count, uint64_t unit) {
 
 // Argument i as such an address.
 static void *span(Call *call, int i, uint64_t count, uint64_t unit) { return spanAt(call, call->at[i], count, unit); }
+
+// Argument i: `rows` rows of `width` things of 4 bytes that are `stride` apart.
+static void *stridedSpan(Call *call, int i, int64_t rows, int64_t stride, uint64_t width) {
+  return span(call, i, rows <= 0 ? 0 : plus(times((uint64_t)rows - 1, (uint64_t)stride), width), 4);
+}
+
+// Argument i as such an address, or NULL for 0.
+static void *spanOrNull(Call *call, int i, uint64_t count) {
+  return call->at[i] == 0 ? NULL : span(call, i, count, 4);
+}
+
+// An argument that is one of 0..last.
+static int choiceOf(Call *call, int i, int64_t last) {
+  if (call->at[i] < 0 || call->at[i] > last) fail(call, "a choice is out of range");
+  return call->failed ? 0 : (int)call->at[i];
+}
 
 static void checkRange(Call *call, int64_t from, int64_t to) {
   if (from < 0 || to < from) fail(call, "the range of work is not in order");

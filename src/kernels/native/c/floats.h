@@ -60,9 +60,9 @@ INLINE void addProducts(const int layout, const int rows, const int xs, const ui
   }
 }
 
-// rows x xs dots of `columns` elements: result[i][j] = w row i . x[j].
-INLINE void dots(const int layout, const int rows, const int xs, const uint8_t *w, int64_t rowBytes,
-                 const float *const *x, int64_t columns, float result[4][4]) {
+// rows x xs dots of `columns` elements: result[i][j] = w[i] . x[j].
+INLINE void dotsOf(const int layout, const int rows, const int xs, const uint8_t *const *w, const float *const *x,
+                   int64_t columns, float result[4][4]) {
   Floats sum[4][4][PARTS];
   const uint8_t *wAt[4];
   const float *xAt[4];
@@ -70,7 +70,7 @@ INLINE void dots(const int layout, const int rows, const int xs, const uint8_t *
     UNROLL for (int j = 0; j < xs; j++) EACH_PART sum[i][j][k] = (Floats){0};
   int64_t c = 0;
   for (; c + 16 <= columns; c += 16) {
-    UNROLL for (int i = 0; i < rows; i++) wAt[i] = w + i * rowBytes + c * floatBytes(layout);
+    UNROLL for (int i = 0; i < rows; i++) wAt[i] = w[i] + c * floatBytes(layout);
     UNROLL for (int j = 0; j < xs; j++) xAt[j] = x[j] + c;
     addProducts(layout, rows, xs, wAt, xAt, sum);
   }
@@ -78,7 +78,7 @@ INLINE void dots(const int layout, const int rows, const int xs, const uint8_t *
     uint8_t weights[4][64];
     float values[4][16] = {{0}};
     UNROLL for (int i = 0; i < rows; i++) {
-      padWeights(layout, w + i * rowBytes + c * floatBytes(layout), columns - c, weights[i]);
+      padWeights(layout, w[i] + c * floatBytes(layout), columns - c, weights[i]);
       wAt[i] = weights[i];
     }
     UNROLL for (int j = 0; j < xs; j++) {
@@ -89,6 +89,14 @@ INLINE void dots(const int layout, const int rows, const int xs, const uint8_t *
   }
   UNROLL for (int i = 0; i < rows; i++)
     UNROLL for (int j = 0; j < xs; j++) result[i][j] = treeOf(sum[i][j]);
+}
+
+// The same for rows that are rowBytes apart.
+INLINE void dots(const int layout, const int rows, const int xs, const uint8_t *w, int64_t rowBytes,
+                 const float *const *x, int64_t columns, float result[4][4]) {
+  const uint8_t *each[4];
+  UNROLL for (int i = 0; i < rows; i++) each[i] = w + i * rowBytes;
+  dotsOf(layout, rows, xs, each, x, columns, result);
 }
 
 // Rows row0..row1 of w times xs activation rows.

@@ -9,9 +9,9 @@
 
 // LAYOUT_ID of quant/layouts.ts.
 enum { F32 = 0, BF16 = 1, F16 = 2, Q4 = 3, Q4_WIDE = 4, Q8 = 5, Q8_WIDE = 6, LAYOUTS = 7 };
-enum { KV_BLOCK = 64, TILE_ROWS = 16, GROUP = 64, ATTENTION_SCRATCH = 4 };
+enum { KV_BLOCK = 64, TILE_ROWS = 16, GROUP = 64, ATTENTION_SCRATCH = 4, SELECT_SCRATCH = 512 };
 
-static inline bool isTile(int layout) { return layout >= Q4; }
+static inline bool isTile(int64_t layout) { return layout >= Q4 && layout <= Q8_WIDE; }
 
 static inline bool isQ8(int layout) { return layout >= Q8; }
 
@@ -43,19 +43,66 @@ typedef struct {
   const int32_t *yIndex;
 } Rows;
 
+// Where the keys (and values) of a batch lie: blocks of KV_BLOCK tokens in one arena.
 typedef struct {
-  const float *q;
-  float *out;
-  int64_t heads, kvHeads, headDim;
-  float scale;
   const int32_t *positions;
   const uint32_t *tables;
   // F32 or BF16: what the blocks hold.
   int layout;
-  // The arena: block tables hold offsets into it.
+  // Block tables and their entries are offsets into it.
   const uint8_t *arena;
+} History;
+
+typedef struct {
+  const float *q;
+  float *out;
+  int64_t heads, kvHeads, keyDim, valueDim;
+  float scale;
+  // Keys that a query sees; 0: all.
+  int64_t window;
+  // A logit without a value for each head, or NULL.
+  const float *sinks;
+  History history;
+  // A value is the beginning of its key.
+  bool valuesInKeys;
+  // Rows of selectionStride words, how many and then which keys; or NULL.
+  const int32_t *selection;
+  int64_t selectionStride;
   float *scratch;
 } AttentionCall;
+
+typedef struct {
+  const float *q, *weights;
+  int64_t heads, headDim;
+  float scale;
+  History history;
+  float *scores;
+  int64_t stride, blocks;
+} IndexCall;
+
+typedef struct {
+  const float *x;
+  const float *bias;
+  int64_t columns, k, groups, keptGroups;
+  bool sumOfTwo;
+  int32_t *ids;
+  float *weights;
+  int weightRule;
+  float factor;
+} TopKCall;
+
+// groupRule and weightRule of topK.
+enum { LARGEST = 0, TWO_LARGEST = 1 };
+enum { AS_THEY_ARE = 0, NORMALISED = 1, SOFTMAX_OF_CHOSEN = 2 };
+// Groups of topK whose scores are kept on the stack, and taps of convSilu whose weights are.
+enum { MAX_GROUPS = 256, MAX_TAPS = 64 };
+
+typedef struct {
+  const float *qkv, *decay, *beta;
+  float *state, *out;
+  int64_t keyHeads, valueHeads, keyDim, valueDim, rows;
+  float *scratch;
+} DeltaCall;
 
 typedef struct {
   void (*quantise)(const float *x, int64_t columns, int8_t *codes, float *scales, int32_t *sums, int64_t row0, int64_t row1);
@@ -63,17 +110,29 @@ typedef struct {
   void (*matmulFloat)(int layout, const uint8_t *w, int64_t columns, const float *x, Rows r, int64_t row0, int64_t row1);
   void (*matmulExact)(int layout, const uint8_t *w, int64_t columns, const float *x, Rows r, float *scratch, int64_t row0, int64_t row1);
   void (*embed)(int layout, const uint8_t *w, int64_t columns, const int32_t *ids, float *y, int64_t row0, int64_t row1);
-  void (*rmsNorm)(const float *x, const float *weight, float *y, int64_t columns, float eps, int64_t row0, int64_t row1);
-  void (*rope)(float *x, int64_t heads, int64_t headDim, int64_t rotaryDim, const float *table, const int32_t *positions, int64_t row0, int64_t row1);
+  void (*rmsNorm)(const float *x, int64_t xStride, const float *weight, float *y, int64_t yStride, int64_t columns, float eps, int64_t row0, int64_t row1);
+  void (*layerNorm)(float *x, int64_t stride, const float *weight, const float *bias, int64_t columns, float eps, int64_t row0, int64_t row1);
+  void (*rope)(float *x, int64_t heads, int64_t headDim, int64_t first, int64_t rotaryDim, bool adjacent, const float *table, const int32_t *positions, int64_t row0, int64_t row1);
   void (*attention)(AttentionCall call, int64_t item0, int64_t item1);
+  void (*indexScores)(IndexCall call, int64_t item0, int64_t item1);
+  void (*selectKeys)(const float *scores, int64_t stride, int64_t k, const int32_t *positions, int32_t *selection, int64_t selectionStride, uint32_t *scratch, int64_t row0, int64_t row1);
   void (*swiglu)(const float *gate, const float *up, float *y, int64_t element0, int64_t element1);
   void (*add)(float *x, const float *y, int64_t element0, int64_t element1);
   void (*scale)(float *x, float factor, int64_t element0, int64_t element1);
   void (*clamp)(float *x, float limit, int64_t element0, int64_t element1);
   void (*toBf16)(const float *x, uint16_t *y, int64_t element0, int64_t element1);
   void (*softmax)(const float *x, float *y, int64_t columns, int64_t row0, int64_t row1);
-  void (*topK)(const float *x, int64_t columns, int64_t k, int32_t *ids, float *weights, bool normalise, int64_t row0, int64_t row1);
-  void (*combine)(float *x, const float *parts, const float *weights, int64_t k, int64_t columns, int64_t row0, int64_t row1);
+  void (*sigmoid)(const float *x, float *y, int64_t element0, int64_t element1);
+  void (*sigmoidGate)(float *x, const float *gate, int64_t element0, int64_t element1);
+  void (*gateRows)(float *x, const float *gates, int64_t columns, int64_t row0, int64_t row1);
+  void (*addRows)(float *x, const float *bias, int64_t columns, int64_t row0, int64_t row1);
+  void (*swigluClamped)(const float *gate, const float *up, float *y, float limit, float alpha, int64_t element0, int64_t element1);
+  void (*copyColumns)(const float *x, int64_t xStride, float *y, int64_t yStride, int64_t width, int64_t item0, int64_t item1);
+  void (*topK)(TopKCall call, int64_t row0, int64_t row1);
+  void (*combine)(float *x, const float *parts, const float *weights, int64_t k, const float *shared, int64_t columns, int64_t row0, int64_t row1);
+  void (*convSilu)(const float *u, float *tail, const float *w, float *y, int64_t channels, int64_t taps, int64_t rows, int64_t channel0, int64_t channel1);
+  void (*deltaGates)(const float *a, const float *b, const float *aLog, const float *dtBias, float *decay, float *beta, int64_t heads, int64_t row0, int64_t row1);
+  void (*deltaRule)(DeltaCall call, int64_t head0, int64_t head1);
   bool (*allFinite)(const float *x, int64_t elements);
 } KernelTable;
 

@@ -186,6 +186,16 @@ INLINE Lanes silu16(Lanes x) {
   return x;
 }
 
+INLINE Floats sigmoidOf(Floats x) { return 1.0f / (1.0f + exponential(-x)); }
+
+INLINE Lanes sigmoid16(Lanes x) {
+  EACH_PART x.part[k] = sigmoidOf(x.part[k]);
+  return x;
+}
+
+// Of one number.
+INLINE float exp1(float x) { return exponential(splat(x))[0]; }
+
 INLINE int64_t rowOf(const int32_t *index, int64_t i) { return index ? index[i] : i; }
 
 INLINE int64_t atMost(int64_t a, int64_t b) { return a < b ? a : b; }

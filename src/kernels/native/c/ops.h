@@ -3,6 +3,9 @@
 #define COLI_OPS_H
 
 #include "call.h"
+#include "ops-attention.h"
+#include "ops-delta.h"
+#include "ops-rows.h"
 
 static void run_quantise(Call *c) {
   const int64_t columns = countOf(c, 1), row0 = c->at[5], row1 = c->at[6];
@@ -19,7 +22,7 @@ static void run_matmulTiles(Call *c) {
   const int64_t layout = c->at[0], rows = countOf(c, 2), groups = countOf(c, 3), n = countOf(c, 11);
   const int64_t panel0 = c->at[12], panel1 = c->at[13];
   checkRange(c, panel0, panel1);
-  if (layout < Q4 || layout >= LAYOUTS) fail(c, "not a tile layout");
+  if (!isTile(layout)) fail(c, "not a tile layout");
   if (panel1 > (rows + TILE_ROWS - 1) / TILE_ROWS) fail(c, "more panels than the matrix has");
   if (c->failed) return;
   int64_t lastX, lastY;
@@ -85,158 +88,44 @@ static void run_embed(Call *c) {
   if (!c->failed) c->arena->kernels->embed((int)layout, c->arena->base + c->at[1], columns, ids, y, row0, row1);
 }
 
-static void run_rmsNorm(Call *c) {
-  const int64_t columns = countOf(c, 3), row0 = c->at[5], row1 = c->at[6];
-  checkRange(c, row0, row1);
-  const float *x = span(c, 0, times(row1, columns), 4), *weight = span(c, 1, times(columns, 4), 1);
-  float *y = span(c, 2, times(row1, columns), 4);
-  if (!c->failed) c->arena->kernels->rmsNorm(x, weight, y, columns, c->real, row0, row1);
-}
-
-static void run_rope(Call *c) {
-  const int64_t heads = countOf(c, 1), headDim = countOf(c, 2), rotaryDim = countOf(c, 3);
-  const int64_t row0 = c->at[6], row1 = c->at[7];
-  checkRange(c, row0, row1);
-  if (rotaryDim > headDim) fail(c, "rotaryDim exceeds headDim");
-  float *x = span(c, 0, times(row1, times(heads, headDim)), 4);
-  const int32_t *positions = span(c, 5, row1, 4);
-  for (int64_t i = row0; i < row1 && !c->failed; i++) {
-    if (positions[i] < 0) fail(c, "a position is negative");
-    span(c, 4, times((int64_t)positions[i] + 1, rotaryDim), 4);
-  }
-  const float *table = (const float *)(c->arena->base + c->at[4]);
-  if (!c->failed) c->arena->kernels->rope(x, heads, headDim, rotaryDim, table, positions, row0, row1);
-}
-
-// The block tables of the rows from item0 to item1, and what they point to.
-static void checkHistory(Call *c, const AttentionCall *a, int64_t item0, int64_t item1) {
-  const uint64_t columnWords = 2 * KV_BLOCK * floatBytes(a->layout) / 4;
-  const uint64_t blockWords = times(columnWords, times(a->kvHeads, a->headDim));
-  for (int64_t row = item0 / a->heads; row * a->heads < item1 && !c->failed; row++) {
-    if (a->positions[row] < 0) fail(c, "a position is negative");
-    const int64_t keys = (int64_t)a->positions[row] + 1, blocks = (keys + KV_BLOCK - 1) / KV_BLOCK;
-    span(c, 9, times(keys, ATTENTION_SCRATCH), 4);
-    const uint32_t *table = spanAt(c, a->tables[row], blocks, 4);
-    for (int64_t b = 0; b < blocks && !c->failed; b++) spanAt(c, table[b], blockWords, 4);
-  }
-}
-
-static void run_attention(Call *c) {
-  const int64_t layout = c->at[8], item0 = c->at[10], item1 = c->at[11];
-  AttentionCall a = {.heads = countOf(c, 2), .kvHeads = countOf(c, 3), .headDim = countOf(c, 4), .scale = c->real};
-  checkRange(c, item0, item1);
-  if (layout != F32 && layout != BF16) fail(c, "not a layout of keys and values");
-  if (a.heads < 1 || a.kvHeads < 1 || a.heads % a.kvHeads != 0) fail(c, "kvHeads must divide heads");
-  if (c->failed) return;
-  const int64_t rows = (item1 + a.heads - 1) / a.heads;
-  a.q = span(c, 0, times(item1, a.headDim), 4);
-  a.out = span(c, 1, times(item1, a.headDim), 4);
-  a.positions = span(c, 6, rows, 4);
-  a.tables = span(c, 7, rows, 4);
-  a.layout = (int)layout;
-  a.scratch = span(c, 9, 1, 4);
-  a.arena = c->arena->base;
-  if (!c->failed) checkHistory(c, &a, item0, item1);
-  if (!c->failed) c->arena->kernels->attention(a, item0, item1);
-}
-
-static void run_swiglu(Call *c) {
-  const int64_t from = c->at[3], to = c->at[4];
-  checkRange(c, from, to);
-  const float *gate = span(c, 0, to, 4), *up = span(c, 1, to, 4);
-  float *y = span(c, 2, to, 4);
-  if (!c->failed) c->arena->kernels->swiglu(gate, up, y, from, to);
-}
-
-static void run_add(Call *c) {
-  const int64_t from = c->at[2], to = c->at[3];
-  checkRange(c, from, to);
-  float *x = span(c, 0, to, 4);
-  const float *y = span(c, 1, to, 4);
-  if (!c->failed) c->arena->kernels->add(x, y, from, to);
-}
-
-static void run_scale(Call *c) {
-  const int64_t from = c->at[2], to = c->at[3];
-  checkRange(c, from, to);
-  float *x = span(c, 0, to, 4);
-  if (!c->failed) c->arena->kernels->scale(x, c->real, from, to);
-}
-
-static void run_clamp(Call *c) {
-  const int64_t from = c->at[2], to = c->at[3];
-  checkRange(c, from, to);
-  float *x = span(c, 0, to, 4);
-  if (!c->failed) c->arena->kernels->clamp(x, c->real, from, to);
-}
-
-static void run_toBf16(Call *c) {
-  const int64_t from = c->at[2], to = c->at[3];
-  checkRange(c, from, to);
-  const float *x = span(c, 0, to, 4);
-  uint16_t *y = span(c, 1, to, 2);
-  if (!c->failed) c->arena->kernels->toBf16(x, y, from, to);
-}
-
-static void run_softmax(Call *c) {
-  const int64_t columns = countOf(c, 2), row0 = c->at[3], row1 = c->at[4];
-  checkRange(c, row0, row1);
-  const float *x = span(c, 0, times(row1, columns), 4);
-  float *y = span(c, 1, times(row1, columns), 4);
-  if (!c->failed) c->arena->kernels->softmax(x, y, columns, row0, row1);
-}
-
-static void run_topK(Call *c) {
-  const int64_t columns = countOf(c, 1), count = countOf(c, 2), row0 = c->at[6], row1 = c->at[7];
-  checkRange(c, row0, row1);
-  if (count > columns) fail(c, "k exceeds columns");
-  const float *x = span(c, 0, times(row1, columns), 4);
-  int32_t *ids = span(c, 3, times(row1, count), 4);
-  float *weights = span(c, 4, times(row1, count), 4);
-  if (!c->failed) c->arena->kernels->topK(x, columns, count, ids, weights, c->at[5] != 0, row0, row1);
-}
-
-static void run_combine(Call *c) {
-  const int64_t count = countOf(c, 3), columns = countOf(c, 4), row0 = c->at[5], row1 = c->at[6];
-  checkRange(c, row0, row1);
-  float *x = span(c, 0, times(row1, columns), 4);
-  const float *parts = span(c, 1, times(times(row1, count), columns), 4), *weights = span(c, 2, times(row1, count), 4);
-  if (!c->failed) c->arena->kernels->combine(x, parts, weights, count, columns, row0, row1);
-}
-
-static void run_allFinite(Call *c) {
-  const int64_t elements = countOf(c, 1);
-  const float *x = span(c, 0, elements, 4);
-  if (!c->failed) c->answer = c->arena->kernels->allFinite(x, elements);
-}
-
 typedef struct Op {
   const char *name;
   void (*run)(Call *c);
   int arguments;
-  // The argument that may be any float, or ALL_INTEGERS.
-  int realAt;
+  // Bit i: argument i may be any float. All others are integers.
+  uint32_t reals;
 } Op;
 
-enum { ALL_INTEGERS = -1 };
-
-#define OP(name, arguments, realAt) static const Op op_##name = {#name, run_##name, arguments, realAt}
-OP(quantise, 7, ALL_INTEGERS);
-OP(matmulTiles, 14, ALL_INTEGERS);
-OP(matmulFloat, 12, ALL_INTEGERS);
-OP(matmulExact, 13, ALL_INTEGERS);
-OP(embed, 7, ALL_INTEGERS);
-OP(rmsNorm, 7, 4);
-OP(rope, 8, ALL_INTEGERS);
-OP(attention, 12, 5);
-OP(swiglu, 5, ALL_INTEGERS);
-OP(add, 4, ALL_INTEGERS);
-OP(scale, 4, 1);
-OP(clamp, 4, 1);
-OP(toBf16, 4, ALL_INTEGERS);
-OP(softmax, 5, ALL_INTEGERS);
-OP(topK, 8, ALL_INTEGERS);
-OP(combine, 7, ALL_INTEGERS);
-OP(allFinite, 2, ALL_INTEGERS);
+#define REAL(argument) (1u << (argument))
+#define OP(name, arguments, reals) static const Op op_##name = {#name, run_##name, arguments, reals}
+OP(quantise, 7, 0);
+OP(matmulTiles, 14, 0);
+OP(matmulFloat, 12, 0);
+OP(matmulExact, 13, 0);
+OP(embed, 7, 0);
+OP(rmsNorm, 9, REAL(6));
+OP(layerNorm, 8, REAL(5));
+OP(rope, 10, 0);
+OP(attention, 18, REAL(6));
+OP(indexScores, 13, REAL(4));
+OP(selectKeys, 9, 0);
+OP(swiglu, 5, 0);
+OP(add, 4, 0);
+OP(scale, 4, REAL(1));
+OP(clamp, 4, REAL(1));
+OP(toBf16, 4, 0);
+OP(softmax, 5, 0);
+OP(sigmoid, 4, 0);
+OP(sigmoidGate, 4, 0);
+OP(gateRows, 5, 0);
+OP(addRows, 5, 0);
+OP(swigluClamped, 7, REAL(3) | REAL(4));
+OP(copyColumns, 7, 0);
+OP(topK, 13, REAL(10));
+OP(combine, 8, 0);
+OP(convSilu, 9, 0);
+OP(deltaGates, 9, 0);
+OP(deltaRule, 13, 0);
+OP(allFinite, 2, 0);
 
 #endif

@@ -1,7 +1,11 @@
 // One variant: compiled once for each instruction set, with -DVARIANT=NAME and its machine options.
 #include "attention.h"
+#include "delta.h"
+#include "elements.h"
 #include "floats.h"
+#include "indexer.h"
 #include "quantise.h"
+#include "routing.h"
 #include "rows.h"
 #include "tiles.h"
 
@@ -15,15 +19,27 @@ const KernelTable TABLE(VARIANT) = {
     .matmulExact = matmulExact,
     .embed = embed,
     .rmsNorm = rmsNorm,
+    .layerNorm = layerNorm,
     .rope = rope,
     .attention = attention,
+    .indexScores = indexScores,
+    .selectKeys = selectKeys,
     .swiglu = swiglu,
     .add = add,
     .scale = scale,
     .clamp = clamp,
     .toBf16 = toBf16,
     .softmax = softmax,
+    .sigmoid = sigmoid,
+    .sigmoidGate = sigmoidGate,
+    .gateRows = gateRows,
+    .addRows = addRows,
+    .swigluClamped = swigluClamped,
+    .copyColumns = copyColumns,
     .topK = topK,
     .combine = combine,
+    .convSilu = convSilu,
+    .deltaGates = deltaGates,
+    .deltaRule = deltaRule,
     .allFinite = allFinite,
 };
