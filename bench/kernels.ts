@@ -8,14 +8,24 @@ import { cpus } from 'node:os';
 import { parseArgs } from 'node:util';
 import { UsageError } from '../src/common/errors.ts';
 import { GIB, MIB } from '../src/common/units.ts';
+import { blockWeights } from '../src/kernels/cases/blocks.ts';
 import type { KernelChoice, KernelName, Kernels } from '../src/kernels/kernels.ts';
 import { nativeVariants } from '../src/kernels/native/native.ts';
+import { RandomValues } from '../src/kernels/random-values.ts';
 import { kernelsFor, selectKernels } from '../src/kernels/select.ts';
 import { compileWasm } from '../src/kernels/wasm/wasm.ts';
-import { groupsOf, isTileLayout, LAYOUT_ID, type Layout, layoutBytes, panelsOf } from '../src/quant/layouts.ts';
+import {
+  groupsOf,
+  isBlockLayout,
+  isTileLayout,
+  LAYOUT_ID,
+  type Layout,
+  layoutBytes,
+  panelsOf,
+} from '../src/quant/layouts.ts';
 import { measureAttention, printAttention } from './attention.ts';
 
-const LAYOUTS: readonly Layout[] = ['q4g64', 'q8g64', 'bf16', 'f32'];
+const LAYOUTS: readonly Layout[] = ['q4g64', 'q8g64', 'bf16', 'f32', 'fp8', 'mxfp4', 'q4_0', 'q8_0', 'q4_k', 'q6_k'];
 const COLUMNS = 2048;
 const CACHE_BYTES = MIB;
 const MEMORY_BYTES = 256 * MIB;
@@ -29,6 +39,8 @@ const PAGE = 65536;
 const X = PAGE;
 const Y = X + MAX_N * COLUMNS * 4;
 const W = Y + GIB / 4;
+// A decoded row of a block layout, before the weights.
+const SCRATCH = W - COLUMNS * 4;
 
 export interface KernelFigure {
   layout: Layout;
@@ -55,6 +67,10 @@ function rowsIn(layout: Layout, bytes: number): number {
 /** One call over all rows. */
 function call(kernels: Kernels, { layout, n, rows }: Task): void {
   const id = LAYOUT_ID[layout];
+  if (isBlockLayout(layout)) {
+    kernels.matmulExact(id, W, COLUMNS, X, COLUMNS, 0, Y, rows, 0, n, SCRATCH, 0, rows);
+    return;
+  }
   if (!isTileLayout(layout)) {
     kernels.matmulFloat(id, W, COLUMNS, X, COLUMNS, 0, Y, rows, 0, n, 0, rows);
     return;
@@ -94,8 +110,19 @@ function fill(memory: WebAssembly.Memory): void {
   new Float32Array(memory.buffer).fill(0.0123);
 }
 
+/** As fill, for the scales that a block layout has in its own encoding: some rows, again and again. */
+function fillBlocks(memory: WebAssembly.Memory, layout: Layout): void {
+  if (!isBlockLayout(layout)) return;
+  const rows = blockWeights(new RandomValues(1), layout, 64, COLUMNS, 'ordinary');
+  // hardly any trained weight is a denormal in fp8; a processor can be several times slower with them
+  if (layout === 'fp8') for (let i = 0; i < rows.length; i++) if ((rows[i] & 0x78) === 0) rows[i] |= 8;
+  const weights = new Uint8Array(memory.buffer, W, MEMORY_BYTES);
+  for (let at = 0; at + rows.length <= weights.length; at += rows.length) weights.set(rows, at);
+}
+
 const HELP = `usage: npm run bench -- kernels [options]
   --layout NAME   only this layout (may be repeated): ${Object.keys(LAYOUT_ID).join(', ')}
+                  default: ${LAYOUTS.join(', ')}
   --no-attention  only matrices
   --kernels NAME  only these kernels (may be repeated); default: all that run here but the reference
   --json          one JSON object`;
@@ -129,7 +156,6 @@ export async function run(args: string[]): Promise<void> {
   }
   const pages = (W + MEMORY_BYTES) / PAGE + 1;
   const memory = new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
-  fill(memory);
   const variants = values.kernels?.length
     ? values.kernels.map(name => selectKernels(name as KernelChoice).factory(memory))
     : [
@@ -139,6 +165,8 @@ export async function run(args: string[]): Promise<void> {
       ];
   const figures: KernelFigure[] = [];
   for (const layout of layouts as Layout[]) {
+    fill(memory);
+    fillBlocks(memory, layout);
     const cached = rowsIn(layout, CACHE_BYTES / 2);
     // The optimising compiler must have replaced the first tier before the clock counts.
     for (const kernels of variants)

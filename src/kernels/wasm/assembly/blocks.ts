@@ -272,9 +272,8 @@ function nvfp4(p: usize, columns: i32, y: usize): void {
 
 /** Four e4m3 codes, each the upper byte of its lane, without regard to NaN, times scale. */
 @inline
-function e4m3Quad(words: v128, scale: v128): v128 {
-  const places = v128.and(i32x4.shr_s(words, 4), i32x4.splat(0x87f00000));
-  return f32x4.mul(f32x4.mul(places, f32x4.splat(reinterpret<f32>(TWO_120))), scale);
+function e4m3Quad(words: v128, places: v128, factor: v128, scale: v128): v128 {
+  return f32x4.mul(f32x4.mul(v128.and(i32x4.shr_s(words, 4), places), factor), scale);
 }
 
 function storeNaNs(y: usize, mask: i32): void {
@@ -283,24 +282,28 @@ function storeNaNs(y: usize, mask: i32): void {
 
 /** y = 16 e4m3 codes * scale. */
 @inline
-function storeE4m3(y: usize, codes: v128, scale: v128): void {
+function storeE4m3(y: usize, codes: v128, places: v128, factor: v128, scale: v128): void {
   const zeros = i16x8.splat(0);
   const low = i8x16.shuffle(zeros, codes, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
   const high = i8x16.shuffle(zeros, codes, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-  v128.store(y, e4m3Quad(bfloatToFloat(low, false), scale));
-  v128.store(y, e4m3Quad(bfloatToFloat(low, true), scale), 16);
-  v128.store(y, e4m3Quad(bfloatToFloat(high, false), scale), 32);
-  v128.store(y, e4m3Quad(bfloatToFloat(high, true), scale), 48);
+  v128.store(y, e4m3Quad(bfloatToFloat(low, false), places, factor, scale));
+  v128.store(y, e4m3Quad(bfloatToFloat(low, true), places, factor, scale), 16);
+  v128.store(y, e4m3Quad(bfloatToFloat(high, false), places, factor, scale), 32);
+  v128.store(y, e4m3Quad(bfloatToFloat(high, true), places, factor, scale), 48);
   const notNumbers = i8x16.eq(v128.or(codes, i8x16.splat(-128)), i8x16.splat(-1));
   if (v128.any_true(notNumbers)) storeNaNs(y, i8x16.bitmask(notNumbers));
 }
 
 function fp8(p: usize, columns: i32, y: usize): void {
+  // from a run-time value, as lowNibbles
+  const places = i32x4.splat(0x87f00000 | (columns >> 31)), factor = i32x4.splat(TWO_120 | (columns >> 31));
   let codes = p + (<usize>((columns + 127) >> 7) << 2);
   for (let c = 0; c < columns; c += 128, p += 4) {
     const count = min(columns - c, 128), scale = v128.load32_splat(p);
     let i = 0;
-    for (; i + 16 <= count; i += 16, codes += 16, y += 64) storeE4m3(y, v128.load(codes), scale);
+    for (; i + 16 <= count; i += 16, codes += 16, y += 64) {
+      storeE4m3(y, v128.load(codes), places, factor, scale);
+    }
     for (; i < count; i++, codes++, y += 4) store<f32>(y, e4m3(load<u8>(codes)) * load<f32>(p));
   }
 }
