@@ -7,7 +7,7 @@ import { Compute } from '../compute/compute.ts';
 import { ExpertStore } from '../experts/store.ts';
 import { statOf } from '../formats/files.ts';
 import { grammarWorkerBytes } from '../grammar/memory.ts';
-import { ATTENTION_SCRATCH, SELECT_SCRATCH } from '../kernels/kernels.ts';
+import { ATTENTION_SCRATCH, DELTA_SCRATCH, SELECT_SCRATCH } from '../kernels/kernels.ts';
 import { Batch } from '../layers/batch.ts';
 import { blockBytesOf, SessionMemory } from '../layers/session-memory.ts';
 import type { Model, ModelShape } from '../models/family.ts';
@@ -167,7 +167,7 @@ function buildModel(files: ModelFiles, settings: Settings, maxRows: number): Bui
   const { shape, family, config, parts, records, table } = files;
   const { context, lanes, readers, slots, kv, exact } = settings;
   const arenas = new Arenas(settings.arenaBytes);
-  const scratchFloats = Math.max(context * ATTENTION_SCRATCH, SELECT_SCRATCH, widestRow(records));
+  const scratchFloats = Math.max(context * ATTENTION_SCRATCH, SELECT_SCRATCH, DELTA_SCRATCH, widestRow(records));
   const compute = new Compute(arenas, { lanes, exact, scratchFloats });
   const memory = { context, sessions: slots, encoding: kv, maxRows };
   const cache = new SessionMemory(arenas, family.states(config, parts), memory);

@@ -17,6 +17,9 @@ export const ATTENTION_SCRATCH = 4;
 /** Words of scratch that selectKeys needs: counts of one byte of a radix selection, twice. */
 export const SELECT_SCRATCH = 512;
 
+/** Floats of scratch that deltaRule needs for heads of 256 elements, the longest that are supported. */
+export const DELTA_SCRATCH = 3 * 256;
+
 export type NativeName = 'native-avx512vnni' | 'native-avxvnni' | 'native-avx2' | 'native-neon' | 'native-scalar';
 export type KernelName = 'reference' | 'wasm-baseline' | 'wasm-relaxed' | NativeName;
 /** What a user may ask for. `auto`: the fastest that passes its self-test; `native` and `wasm`: the fastest of that kind. */

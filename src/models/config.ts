@@ -63,6 +63,33 @@ export function parseFields<S extends z.ZodType>(
   });
 }
 
+/**
+ * As `parseFields`, for models whose files have the fields of the language model at the root (text only) or in `text_config`. Whether
+ * the output matrix is the embedding may then stand in either place.
+ */
+export function parseTextFields<S extends z.ZodType>(
+  modelType: string,
+  schema: S,
+  raw: Readonly<Record<string, unknown>>,
+  relate: (config: z.output<S>, issue: (path: string, message: string) => void) => void,
+): z.output<S> {
+  const { text_config: text, tie_word_embeddings: tied } = raw;
+  if (text === undefined) return parseFields(modelType, schema, raw, relate);
+  const nested = z.object({ text_config: schema }) as unknown as z.ZodType<{ text_config: z.output<S> }>;
+  const inside = isRecord(text) && tied !== undefined ? { tie_word_embeddings: tied, ...text } : text;
+  const parsed = parseFields(modelType, nested, { ...raw, text_config: inside }, (config, issue) => {
+    relate(config.text_config, (path, message) => issue(`text_config.${path}`, message));
+    if (isRecord(inside) && tied !== undefined && inside.tie_word_embeddings !== tied) {
+      issue('tie_word_embeddings', 'must not differ from that of text_config');
+    }
+  });
+  return parsed.text_config;
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
 /** "rope_parameters.rope_theta" -> the value there. */
 function valueAt(raw: unknown, path: string): unknown {
   return path.split('.').reduce((value: unknown, key) => (value as Record<string, unknown> | null)?.[key], raw);

@@ -29,7 +29,10 @@ export interface ModelShape {
   readonly moeLayers: readonly number[];
 }
 
-/** What a tensor is for: reports and conversions go by it. `vector`: biases, sinks, gates and the like. */
+/**
+ * What a tensor is for: reports and conversions go by it. `gate`: small matrices that decide how much of something counts, which
+ * conversions keep as floats, as they keep routers. `vector`: biases, sinks and the like.
+ */
 export type DenseRole =
   | 'embedding'
   | 'head'
@@ -39,6 +42,7 @@ export type DenseRole =
   | 'mlp'
   | 'shared'
   | 'router'
+  | 'gate'
   | 'norm'
   | 'vector';
 

@@ -7,9 +7,19 @@ import { gptOss } from './gpt-oss.ts';
 import { minimaxM2 } from './minimax-m2.ts';
 import { mixtral } from './mixtral.ts';
 import { olmoe } from './olmoe.ts';
+import { qwen35Moe, qwen35MoeText } from './qwen3-5-moe.ts';
 import { qwen3Moe } from './qwen3-moe.ts';
 
-const FAMILIES = [olmoe, qwen3Moe, mixtral, glm4Moe, minimaxM2, gptOss] as unknown as readonly Family[];
+const FAMILIES = [
+  olmoe,
+  qwen3Moe,
+  mixtral,
+  glm4Moe,
+  minimaxM2,
+  gptOss,
+  qwen35Moe,
+  qwen35MoeText,
+] as unknown as readonly Family[];
 
 export const modelTypes: readonly string[] = FAMILIES.map(family => family.modelType);
 
