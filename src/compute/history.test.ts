@@ -5,12 +5,23 @@ import { KV_BLOCK } from '../kernels/kernels.ts';
 import { RandomValues } from '../kernels/random-values.ts';
 import { roundToBfloat } from '../quant/floats.ts';
 import { LAYOUT_ID } from '../quant/layouts.ts';
+import { attention } from './attention.ts';
+import { storeBf16 } from './rows.ts';
 import { withCompute } from './test-support.ts';
 
 const PAGES = 6;
 const ROWS = 5;
-const SHAPE = { heads: 4, kvHeads: 2, headDim: 21, scale: 0.25 };
-const COLUMNS = SHAPE.kvHeads * SHAPE.headDim;
+const SHAPE = {
+  heads: 4,
+  kvHeads: 2,
+  keyDim: 21,
+  valueDim: 21,
+  scale: 0.25,
+  window: 0,
+  valuesInKeys: false,
+  sinks: null,
+};
+const COLUMNS = SHAPE.kvHeads * SHAPE.keyDim;
 const BLOCK_BYTES = 2 * KV_BLOCK * COLUMNS * 2;
 
 interface Outcome {
@@ -26,8 +37,8 @@ function attend(lanes: number, elsewhere: boolean): Promise<Outcome> {
     ({ arenas }) => {
       const replicated = { replicated: true };
       const [k, v] = [arenas.tensor(ROWS, COLUMNS, replicated), arenas.tensor(ROWS, COLUMNS, replicated)];
-      const q = arenas.tensor(ROWS, SHAPE.heads * SHAPE.headDim, replicated);
-      const out = arenas.tensor(ROWS, SHAPE.heads * SHAPE.headDim, replicated);
+      const q = arenas.tensor(ROWS, SHAPE.heads * SHAPE.keyDim, replicated);
+      const out = arenas.tensor(ROWS, SHAPE.heads * SHAPE.keyDim, replicated);
       const [positions, tables] = [arenas.tensor(1, ROWS, replicated), arenas.tensor(1, ROWS, replicated)];
       const table = arenas.tensor(1, 1, replicated);
       if (elsewhere) arenas.place(arenas.roomIn(0), 'slots');
@@ -48,18 +59,18 @@ function attend(lanes: number, elsewhere: boolean): Promise<Outcome> {
         [1, 0],
         [3, 2],
       ]) {
-        compute.storeBf16(k, first, 2, arena, offset + at * COLUMNS * 2);
-        compute.storeBf16(v, first, 2, arena, values + at * COLUMNS * 2);
+        storeBf16(compute, k, first, 2, arena, offset + at * COLUMNS * 2);
+        storeBf16(compute, v, first, 2, arena, values + at * COLUMNS * 2);
       }
       compute.run();
       const cache = { kvLayout: LAYOUT_ID.bf16, arenaOf: () => arena, rowTables: () => tables };
-      compute.attention(q, out, { rows: 3, keys: 4, positions, cache }, 0, SHAPE);
+      attention(compute, q, out, { rows: 3, keys: 4, positions, cache }, 0, SHAPE);
       compute.run();
       const halves = (at: number) => [...new Uint16Array(arenas.memories[arena].buffer, at, 4 * COLUMNS)];
       const rounded = [k, v].flatMap(tensor => [...arenas.ints(tensor).subarray(COLUMNS)].map(roundToBfloat));
       const stored = [...halves(offset), ...halves(values)];
       expect(stored).toEqual(rounded);
-      const written = 3 * SHAPE.heads * SHAPE.headDim;
+      const written = 3 * SHAPE.heads * SHAPE.keyDim;
       return { arena, stored, output: [...arenas.ints(out).subarray(0, written)] };
     },
   );

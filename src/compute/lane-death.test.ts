@@ -1,5 +1,6 @@
 import type { Worker } from 'node:worker_threads';
 import { expect, test, vi } from 'vitest';
+import { softmax } from './rows.ts';
 import { withCompute } from './test-support.ts';
 
 const { spawned } = vi.hoisted(() => ({ spawned: [] as Worker[] }));
@@ -22,7 +23,7 @@ test('a lane whose thread has gone is an error of the next job, not a hang', asy
     async ({ compute, made }) => {
       expect(spawned.length).toBe(2);
       await spawned[1].terminate();
-      compute.softmax(made, 512);
+      softmax(compute, made, 512);
       expect(() => compute.run()).toThrow(expect.objectContaining({ code: 'LANE_DIED', details: { lane: 2 } }));
     },
   );

@@ -4,6 +4,7 @@ import type { OpCode } from '../kernels/commands.ts';
 import { RandomValues } from '../kernels/random-values.ts';
 import type { Tensor } from './arenas.ts';
 import type { Compute } from './compute.ts';
+import { add, clamp, rmsNorm, softmax } from './rows.ts';
 import { withCompute } from './test-support.ts';
 
 const ROWS = 300;
@@ -27,10 +28,10 @@ function runJobs(compute: Compute, tensors: readonly Tensor[], seed: number, job
       const x = tensors[i];
       const rows = random.integer(1, ROWS);
       const op = random.integer(0, 3);
-      if (op === 0) compute.add(x, tensors[4], rows);
-      else if (op === 1) compute.softmax(x, rows);
-      else if (op === 2) compute.clamp(x, 0.5, rows);
-      else compute.rmsNorm(x, { ...tensors[5], rows: 1 }, 1e-5, rows);
+      if (op === 0) add(compute, x, tensors[4], rows);
+      else if (op === 1) softmax(compute, x, rows);
+      else if (op === 2) clamp(compute, x, 0.5, rows);
+      else rmsNorm(compute, x, { ...tensors[5], rows: 1 }, 1e-5, rows);
     }
     compute.run();
   }
@@ -65,7 +66,7 @@ describe('a command that fails', () => {
         return bitsOf(compute, made);
       };
       const right = expected();
-      compute.add(made[0], made[1], ROWS);
+      add(compute, made[0], made[1], ROWS);
       compute.lanes.command(UNKNOWN, 0, 1000, 1_000_000);
       expect(() => compute.run()).toThrow(/op code 99|lane \d failed/);
       expect(expected()).toBe(right);
@@ -74,8 +75,8 @@ describe('a command that fails', () => {
 
   test('too many commands for a job are refused', async () => {
     await withCompute({ lanes: 1 }, tensorsOf, ({ compute, made }) => {
-      for (let i = 0; i < 2048; i++) compute.add(made[0], made[1], 1);
-      expect(() => compute.add(made[0], made[1], 1)).toThrow(expect.objectContaining({ code: 'JOB_TOO_LARGE' }));
+      for (let i = 0; i < 2048; i++) add(compute, made[0], made[1], 1);
+      expect(() => add(compute, made[0], made[1], 1)).toThrow(expect.objectContaining({ code: 'JOB_TOO_LARGE' }));
     });
   });
 });

@@ -19,6 +19,7 @@ const GOOD: Required<EngineOptions> = {
   kvDir: '/kv',
   kvDirBytes: 1e9,
   constraints: true,
+  mtp: true,
   reserveBytes: 0,
 };
 

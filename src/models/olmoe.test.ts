@@ -4,6 +4,9 @@ import { describe, expect, test } from 'vitest';
 import { ConfigError } from '../common/errors.ts';
 import { olmoe } from './olmoe.ts';
 import { familyOf, modelTypes } from './registry.ts';
+import { parameterCount } from './tensors.ts';
+
+const NO_PARTS = { mtp: false };
 
 /** OLMoE-1B-7B as published. */
 const PUBLISHED = {
@@ -50,12 +53,9 @@ describe('the published config', () => {
   const config = olmoe.parseConfig(PUBLISHED);
 
   test('gives the published shape', () => {
-    expect(olmoe.shape(config)).toMatchObject({
+    expect(olmoe.shape(config, NO_PARTS)).toMatchObject({
       layers: 16,
       hiddenSize: 2048,
-      heads: 16,
-      kvHeads: 16,
-      headDim: 128,
       experts: 64,
       topK: 8,
       expertWidth: 1024,
@@ -63,23 +63,26 @@ describe('the published config', () => {
       maxContext: 4096,
     });
     // "1B active, 7B total"
-    expect(olmoe.shape(config).parameters).toBe(6_919_161_856);
+    expect(parameterCount(olmoe.tensors(config, NO_PARTS))).toBe(6_919_161_856);
   });
 
   test('needs these tensors, all names different', () => {
-    const { dense, experts, hiddenSize, expertWidth } = olmoe.tensors(config);
+    const { dense, experts, hiddenSize, expertWidth } = olmoe.tensors(config, NO_PARTS);
     expect(dense).toHaveLength(3 + 16 * 9);
     expect(experts).toHaveLength(16 * 64);
     expect({ hiddenSize, expertWidth }).toEqual({ hiddenSize: 2048, expertWidth: 1024 });
-    const names = [...dense.map(tensor => tensor.name), ...experts.flatMap(e => [e.gate, e.up, e.down])];
+    const names = [
+      ...dense.map(tensor => tensor.name),
+      ...experts.flatMap(({ forms: [e] }) => [e.gate.name, e.up.name, e.down.name]),
+    ];
     expect(new Set(names).size).toBe(names.length);
     expect(names).toContain('model.layers.15.mlp.experts.63.down_proj.weight');
   });
 
   test('counts its weights as the tensors do', () => {
-    const { dense, experts } = olmoe.tensors(config);
+    const { dense, experts } = olmoe.tensors(config, NO_PARTS);
     const resident = dense.reduce((sum, { rows, columns }) => sum + rows * columns, 0);
-    expect(olmoe.shape(config).parameters).toBe(resident + experts.length * 3 * 2048 * 1024);
+    expect(parameterCount(olmoe.tensors(config, NO_PARTS))).toBe(resident + experts.length * 3 * 2048 * 1024);
   });
 });
 
@@ -181,10 +184,10 @@ describe('defaults', () => {
 
   test('a tied model has no output matrix of its own, and fewer weights', () => {
     const tied = olmoe.parseConfig({ ...PUBLISHED, tie_word_embeddings: true });
-    expect(olmoe.tensors(tied).dense.some(tensor => tensor.role === 'head')).toBe(false);
-    expect(olmoe.tensors(tied).ignored.some(pattern => pattern.test('lm_head.weight'))).toBe(true);
-    const untied = olmoe.shape(olmoe.parseConfig(PUBLISHED)).parameters;
-    expect(untied - olmoe.shape(tied).parameters).toBe(50304 * 2048);
+    expect(olmoe.tensors(tied, NO_PARTS).dense.some(tensor => tensor.role === 'head')).toBe(false);
+    expect(olmoe.tensors(tied, NO_PARTS).ignored.some(pattern => pattern.test('lm_head.weight'))).toBe(true);
+    const untied = parameterCount(olmoe.tensors(olmoe.parseConfig(PUBLISHED), NO_PARTS));
+    expect(untied - parameterCount(olmoe.tensors(tied, NO_PARTS))).toBe(50304 * 2048);
   });
 });
 

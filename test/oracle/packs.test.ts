@@ -2,14 +2,12 @@
 
 import { describe, expect, test } from 'vitest';
 import { evalOracle } from '../../src/eval/oracle.ts';
-import { PACKS, packDirectory, TEST_RAM_BYTES } from '../support/packs.ts';
+import { ALL_PACKS, packDirectory, TEST_RAM_BYTES } from '../support/packs.ts';
 
-const MIN_SLOTS = 4; // top-k of every pack
-
-describe.each(PACKS)('%s', pack => {
+describe.each(ALL_PACKS)('$name', ({ name: pack, topK }) => {
   test.each([
     { name: 'all experts in memory', expertSlots: undefined, kernels: 'auto' as const },
-    { name: 'one slot per top-k', expertSlots: MIN_SLOTS, kernels: 'auto' as const },
+    { name: 'one slot per top-k', expertSlots: topK, kernels: 'auto' as const },
     { name: 'reference kernels', expertSlots: undefined, kernels: 'reference' as const },
   ])('agrees with exact activations: $name', async ({ expertSlots, kernels }) => {
     const report = await evalOracle(packDirectory(pack), {

@@ -6,7 +6,23 @@ import { Runtime, type RuntimeHooks } from '../../src/engine/runtime.ts';
 import { score } from '../../src/engine/score.ts';
 import { Session } from '../../src/engine/session.ts';
 
-export const PACKS = ['olmoe', 'olmoe-int4g64', 'olmoe-colibri'] as const;
+/** Every pack, and how many experts a token of it uses: each is compared with its reference. */
+export const ALL_PACKS: readonly { readonly name: string; readonly topK: number }[] = [
+  { name: 'olmoe', topK: 4 },
+  { name: 'olmoe-int4g64', topK: 4 },
+  { name: 'olmoe-colibri', topK: 4 },
+  { name: 'qwen3-moe', topK: 4 },
+  { name: 'qwen3-moe-fp8', topK: 4 },
+  { name: 'mixtral', topK: 2 },
+  { name: 'glm4-moe', topK: 4 },
+  { name: 'minimax-m2', topK: 4 },
+  { name: 'minimax-m2-fp8', topK: 4 },
+  { name: 'gpt-oss', topK: 4 },
+  { name: 'gpt-oss-mxfp4', topK: 4 },
+];
+
+/** Packs that differ in what they compute or keep, for tests that run each in many ways. */
+export const PACKS = ['olmoe', 'olmoe-int4g64', 'olmoe-colibri', 'gpt-oss-mxfp4'] as const;
 
 export function packDirectory(name: string): string {
   return fileURLToPath(new URL(`../oracles/${name}`, import.meta.url));
