@@ -1,5 +1,6 @@
 /** Every packer by the name that `PackStep.packer` carries. */
 
+import { fp8, mxfp4, nvfp4 } from './packers/blocks.ts';
 import type { Packer } from './packers/packer.ts';
 import { bfloatsToFloats, copy, halvesToFloats, rows, transpose, vector } from './packers/rows.ts';
 import { TILE_PACKERS } from './packers/tiles.ts';
@@ -13,5 +14,8 @@ export const PACKERS: Readonly<Record<string, Packer>> = {
   vector,
   'bf16-to-f32': bfloatsToFloats,
   'f16-to-f32': halvesToFloats,
+  fp8,
+  mxfp4,
+  nvfp4,
   ...TILE_PACKERS,
 };

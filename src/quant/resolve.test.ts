@@ -215,10 +215,10 @@ describe('refusals name the tensor, what was expected and what is there', () => 
       /\[4\], expected \[3\]/,
     ],
     [
-      'FP8',
-      () => resolveMatrix(fake({ w: ['F8_E4M3', [2, 3]] }), 'w', 2, 3),
+      'another FP8',
+      () => resolveMatrix(fake({ w: ['F8_E5M2', [2, 3]] }), 'w', 2, 3),
       'ENCODING_UNSUPPORTED',
-      /F8_E4M3.*it reads F32, BF16, F16/,
+      /F8_E5M2.*it reads F32, BF16, F16/,
     ],
     ['integer vector', () => resolveVector(fake({ w: ['I32', [3]] }), 'w', 3), 'ENCODING_UNSUPPORTED', /I32/],
     ['no scales', () => resolveMatrix(fake({ w: ['I8', [2, 3]] }), 'w', 2, 3), 'TENSOR_MISSING', /"w.qs" is missing/],
@@ -248,13 +248,23 @@ describe('refusals name the tensor, what was expected and what is there', () => 
     ],
     [
       'merged of wrong length',
-      () => resolveExpert(fake({ [names.merged.weights]: ['I8', [99]], [names.merged.scales]: ['F32', [64]] }), names, small),
+      () =>
+        resolveExpert(
+          fake({ [names.merged.weights]: ['I8', [99]], [names.merged.scales]: ['F32', [64]] }),
+          names,
+          small,
+        ),
       'TENSOR_WRONG_SHAPE',
       /\[99\], expected \[1536\]/,
     ],
     [
       'merged of wrong type',
-      () => resolveExpert(fake({ [names.merged.weights]: ['U8', [1536]], [names.merged.scales]: ['F32', [64]] }), names, small),
+      () =>
+        resolveExpert(
+          fake({ [names.merged.weights]: ['U8', [1536]], [names.merged.scales]: ['F32', [64]] }),
+          names,
+          small,
+        ),
       'TENSOR_WRONG_DTYPE',
       /U8, expected I8/,
     ],
@@ -266,13 +276,19 @@ describe('refusals name the tensor, what was expected and what is there', () => 
     ],
     [
       'merged with too few scales',
-      () => resolveExpert(fake({ [names.merged.weights]: ['I8', [1536]], [names.merged.scales]: ['F32', [63]] }), names, small),
+      () =>
+        resolveExpert(
+          fake({ [names.merged.weights]: ['I8', [1536]], [names.merged.scales]: ['F32', [63]] }),
+          names,
+          small,
+        ),
       'SCALES_WRONG_COUNT',
       /63 scales, expected 64/,
     ],
     [
       'stored twice',
-      () => resolveExpert(fake({ [names.merged.weights]: ['I8', [1536]], [names.gate]: ['BF16', [16, 32]] }), names, small),
+      () =>
+        resolveExpert(fake({ [names.merged.weights]: ['I8', [1536]], [names.gate]: ['BF16', [16, 32]] }), names, small),
       'EXPERT_STORED_TWICE',
       /merged_weight.*gate_proj.*layer 0 expert 0/,
     ],

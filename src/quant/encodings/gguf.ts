@@ -2,7 +2,7 @@
 
 import type { Checkpoint, Dtype, TensorInfo } from '../../formats/checkpoint-types.ts';
 import { BLOCKS, type BlockLayout } from '../layouts.ts';
-import { refuse } from '../refuse.ts';
+import { requireBlocks } from './mxfp4.ts';
 import { type MatrixSource, plainRows, requireShape, storedShape, type Wanted } from './source.ts';
 
 export const GGUF_LAYOUT: Readonly<Partial<Record<Dtype, BlockLayout>>> = {
@@ -24,10 +24,6 @@ export function ggufMatrix(
   wanted: Wanted,
 ): MatrixSource {
   requireShape(checkpoint, tensor, storedShape(wanted, [wanted.of, wanted.columns]));
-  const { columns } = BLOCKS[layout];
-  if (wanted.columns % columns !== 0) {
-    const what = `is ${tensor.dtype}, whose rows are blocks of ${columns}, but has ${wanted.columns} columns`;
-    throw refuse(checkpoint, tensor, 'TENSOR_WRONG_SHAPE', what, { expected: columns, got: wanted.columns });
-  }
+  requireBlocks(checkpoint, tensor, wanted.columns, BLOCKS[layout].columns, tensor.dtype);
   return plainRows(layout, layout, tensor, wanted);
 }

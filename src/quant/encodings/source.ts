@@ -1,10 +1,10 @@
 /** What every encoding answers: where the bytes of a wanted matrix are, and what makes a kernel layout of them. */
 
 import { InternalError } from '../../common/errors.ts';
-import type { Checkpoint, TensorInfo } from '../../formats/checkpoint-types.ts';
+import type { Checkpoint, Dtype, TensorInfo } from '../../formats/checkpoint-types.ts';
 import { type Layout, layoutBytes } from '../layouts.ts';
 import type { MatrixRef } from '../refs.ts';
-import { wrongShape } from '../refuse.ts';
+import { missing, refuse, wrongShape } from '../refuse.ts';
 import type { Extent } from '../stored.ts';
 
 /** One matrix and where its bytes are: a direct one has one range, a packed one the inputs of its packer. */
@@ -90,4 +90,42 @@ export function plainRows(encoding: string, layout: Layout, tensor: TensorInfo, 
     params: direct ? [] : [rowBytes, step],
     uses: [tensor],
   };
+}
+
+/** The tensor of scales `name` of exactly this shape and one of these types; `of` is what it scales. */
+export function requireScaleTensor(
+  checkpoint: Checkpoint,
+  name: string,
+  of: TensorInfo,
+  dtypes: readonly Dtype[],
+  shape: readonly number[],
+): TensorInfo {
+  const scales = checkpoint.tensors.get(name);
+  const expected = dtypes.join(' or ');
+  if (scales === undefined) {
+    throw missing(
+      checkpoint,
+      name,
+      `the scales of ${of.dtype} tensor "${of.name}": ${expected} of shape [${shape.join(', ')}]`,
+    );
+  }
+  if (!dtypes.includes(scales.dtype)) {
+    const what = `holds scales as ${scales.dtype}, expected ${expected}`;
+    throw refuse(checkpoint, scales, 'TENSOR_WRONG_DTYPE', what, { expected, got: scales.dtype });
+  }
+  requireShape(checkpoint, scales, shape);
+  return scales;
+}
+
+/** `X.weight` -> `X` + ending. */
+export function sibling(name: string, ending: string): string {
+  return name.replace(/\.weight$/, '') + ending;
+}
+
+/** quantization_config of config.json, at its root or of the text model; empty when there is none. */
+export function quantizationConfig({ config }: Checkpoint): Readonly<Record<string, unknown>> {
+  const isObject = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null;
+  if (isObject(config.quantization_config)) return config.quantization_config;
+  const text = config.text_config;
+  return isObject(text) && isObject(text.quantization_config) ? text.quantization_config : {};
 }
