@@ -9,7 +9,7 @@ import type { Extent, PackStep, StoredPart, StoredRecord } from './stored.ts';
 const PACK_ALIGNMENT = 64;
 
 /** Ranges of a file that touch or overlap become one extent, so an expert whose matrices follow each other is one read. */
-function mergeRanges(ranges: readonly Extent[]): Extent[] {
+export function mergeRanges(ranges: readonly Extent[]): Extent[] {
   const sorted = [...ranges].sort((a, b) => a.file - b.file || a.offset - b.offset);
   const extents: { file: number; offset: number; bytes: number }[] = [];
   for (const range of sorted) {

@@ -8,11 +8,12 @@ import { companionsOf, isStored } from './companions.ts';
 import { containerPart } from './encodings/container.ts';
 import { findMatrix } from './encodings/find.ts';
 import { FLOAT_DTYPES } from './encodings/floats.ts';
+import { type HeadStep, headsRecord } from './encodings/heads.ts';
 import { mergedExpert } from './encodings/merged.ts';
 import { extentOf, type MatrixSource } from './encodings/source.ts';
 import { findVector } from './encodings/vectors.ts';
 import { recordOf } from './record.ts';
-import type { ExpertForm, ExpertNames, LoadStep, MatrixRef } from './refs.ts';
+import type { ExpertForm, ExpertNames, MatrixRef } from './refs.ts';
 import { refuse } from './refuse.ts';
 import type { StoredRecord } from './stored.ts';
 
@@ -175,13 +176,13 @@ function recordParts(checkpoint: Checkpoint, names: ExpertNames, shape: ExpertSh
   });
 }
 
-/** See encodings/heads.ts. */
+/** The key or value part of kv_b_proj, split by heads: a matrix [rows, columns] as the step says. */
 export function resolveHeads(
-  _checkpoint: Checkpoint,
-  _name: string,
-  _load: LoadStep,
-  _rows: number,
-  _columns: number,
+  checkpoint: Checkpoint,
+  name: string,
+  load: HeadStep,
+  rows: number,
+  columns: number,
 ): StoredRecord {
-  throw new Error('not yet');
+  return headsRecord(checkpoint, name, load, load.step === 'head-keys' ? rows / load.heads : columns);
 }
