@@ -13,18 +13,22 @@ const ORDER = (
 )
   .split(' > ')
   .map(row => row.split(', '));
-/** Allowed against the order. `tokenizer`, `grammar` and `chat` stand beside it: text matters only from `engine` on. */
+/**
+ * Allowed against the order. `tokenizer`, `grammar` and `chat` stand beside it: text matters only from `engine` on. So does
+ * `hub`: who computes never downloads.
+ */
 const ALSO: Record<string, readonly string[]> = {
   tokenizer: ['common', 'formats'],
   grammar: ['common', 'tokenizer'],
   chat: ['common', 'grammar'],
+  hub: ['common', 'formats'],
   models: ['chat'],
   engine: ['tokenizer', 'grammar'],
   server: ['tokenizer', 'grammar', 'chat'],
-  cli: ['tokenizer', 'eval', 'convert', 'server'],
+  cli: ['tokenizer', 'hub', 'eval', 'convert', 'server'],
   cluster: ['tokenizer'],
   eval: ['tokenizer'],
-  convert: ['tokenizer'],
+  convert: ['tokenizer', 'hub'],
   'index.ts': ['common', 'engine'],
 };
 /** Forbidden although the order allows it: a family sees no kernel, no thread and no file. */
@@ -32,6 +36,7 @@ const NEVER: Record<string, readonly string[]> = { models: ['kernels', 'storage'
 
 /** Package -> folders that may import it. Everything else from node_modules is for tests and scripts. */
 const PACKAGES: Record<string, readonly string[]> = {
+  '@huggingface/hub': ['hub'],
   '@huggingface/jinja': ['tokenizer'],
   '@huggingface/tokenizers': ['tokenizer'],
   commander: ['cli'],

@@ -6,6 +6,9 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { UsageError } from '../common/errors.ts';
 import type { Engine, EngineInfo, OpenProgress } from '../engine/api.ts';
+import { findModel } from '../hub/find-model.ts';
+import { tryRepoName } from '../hub/names.ts';
+import { hubCache } from '../hub/settings.ts';
 import { type EngineFlags, engineOptions } from './options.ts';
 import { note } from './output.ts';
 import { byteAmount, Progress } from './progress.ts';
@@ -20,10 +23,16 @@ export function packageVersion(): string {
   return JSON.parse(readFileSync(path.join(PACKAGE_ROOT, 'package.json'), 'utf8')).version;
 }
 
-/** The directory of --model or COLI_MODEL, else the bundled model, which one line on stderr says. */
+/**
+ * Where the model of --model or COLI_MODEL lies: a path as it is given, or a name looked up in the cache, never downloaded; what
+ * exists as a path is not taken for a name. Without one the bundled model, which one line on stderr says.
+ */
 export function modelDirectory(flags: EngineFlags, quiet: boolean): string {
-  if (flags.model !== undefined) return flags.model;
-  const howToChoose = 'give a model directory with --model or COLI_MODEL';
+  if (flags.model !== undefined) {
+    const name = existsSync(flags.model) ? null : tryRepoName(flags.model);
+    return name ? findModel(hubCache(), name) : flags.model;
+  }
+  const howToChoose = 'give a model directory, or the name of a fetched model, with --model or COLI_MODEL';
   if (!existsSync(BUNDLED_MODEL)) {
     throw new UsageError('NO_MODEL', `no --model given, and the bundled model is not at ${BUNDLED_MODEL}`, {
       hint: howToChoose,

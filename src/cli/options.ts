@@ -70,8 +70,8 @@ const sampling = (field: SamplingField) => (text: string) => {
 
 const ENGINE_FLAGS: readonly FlagRow[] = [
   {
-    flags: '--model <dir>',
-    help: 'model directory; without it the bundled models/nano',
+    flags: '--model <model>',
+    help: 'directory, .gguf file, or ORG/NAME[@REV] of the cache (coli pull); without it the bundled models/nano',
     env: 'COLI_MODEL',
     parse: notEmpty('--model (or COLI_MODEL)'),
   },

@@ -4,7 +4,7 @@ import { Command, CommanderError, Option } from 'commander';
 import { UsageError } from '../common/errors.ts';
 import { addAttachFlags, checkAttachFlags } from './attach-options.ts';
 import { packageVersion } from './model.ts';
-import { addEngineFlags, addFlags, addSamplingFlags, wholeFrom1 } from './options.ts';
+import { addEngineFlags, addFlags, addSamplingFlags, notEmpty, wholeFrom1 } from './options.ts';
 import { writeLine } from './output.ts';
 import { portInUse, SERVE_FLAGS } from './serve-options.ts';
 
@@ -96,6 +96,38 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
     .option(...JSON_FLAG)
     .addHelpText('after', examples('coli info --model DIR --ram 4G'))
     .action(async flags => done(await (await import('./commands/info.ts')).modelInfo(flags)));
+
+  program
+    .command('pull')
+    .description('fetch a model of the hub into the cache that all its tools share')
+    .argument('<name>', 'ORG/NAME, or ORG/NAME@REV for a branch, a tag or a commit')
+    .addOption(
+      new Option('--include <glob>', 'weights to fetch in place of the safetensors files; may be repeated').argParser(
+        (text: string, previous: string[] = []) => [...previous, notEmpty('--include')(text)],
+      ),
+    )
+    .addOption(
+      new Option('--dest <dir>', 'put plain files there instead of into the cache').argParser(notEmpty('--dest')),
+    )
+    .option(...JSON_FLAG)
+    .addHelpText(
+      'after',
+      examples('coli pull allenai/OLMoE-1B-7B-0924-Instruct', "coli pull ORG/NAME --include '*Q4_K_M*.gguf'"),
+    )
+    .action(async (name, flags) => done(await (await import('./commands/pull.ts')).pull(name, flags)));
+  program
+    .command('list')
+    .description('the models in the cache')
+    .option(...JSON_FLAG)
+    .addHelpText('after', examples('coli list', 'coli list --json'))
+    .action(async flags => done(await (await import('./commands/list.ts')).list(flags)));
+  program
+    .command('rm')
+    .description('take a model out of the cache')
+    .argument('<name>', 'ORG/NAME for all its revisions, or ORG/NAME@REV')
+    .option('--yes', 'do not ask')
+    .addHelpText('after', examples('coli rm ORG/NAME', 'coli rm ORG/NAME@REV --yes'))
+    .action(async (name, flags) => done(await (await import('./commands/rm.ts')).rm(name, flags)));
 
   const evaluate = program
     .command('eval')

@@ -42,6 +42,8 @@ export class RequestError extends ColiError {}
 export class UsageError extends ColiError {}
 /** A conversion cannot start, continue or finish. */
 export class ConvertError extends ColiError {}
+/** The hub of models refuses, cannot be reached, or sends what was not asked for. */
+export class HubError extends ColiError {}
 /** A bug of ours: a broken invariant or a dead worker. */
 export class InternalError extends ColiError {}
 
@@ -56,6 +58,7 @@ const CLASSES = {
   RequestError,
   UsageError,
   ConvertError,
+  HubError,
   InternalError,
 } as const;
 

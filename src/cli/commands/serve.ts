@@ -4,6 +4,7 @@ import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { processId } from '../../common/process-lock.ts';
 import type { Engine } from '../../engine/api.ts';
+import { nameOfSnapshot } from '../../hub/find-model.ts';
 import { AdmissionQueue } from '../../server/admission.ts';
 import { DIALECTS } from '../../server/dialects.ts';
 import { checkBind } from '../../server/hosts.ts';
@@ -29,7 +30,7 @@ export async function serve(flags: ServeFlags): Promise<number> {
   checkServeFlags(flags);
   const log = becomeLog();
   const model = modelDirectory(flags, false);
-  const settings = serverSettings(flags, path.basename(path.resolve(model)), packageVersion());
+  const settings = serverSettings(flags, nameOfSnapshot(model) ?? path.basename(path.resolve(model)), packageVersion());
   for (const warning of warnings) note(warning);
   const queue = new AdmissionQueue({ ...settings, capacity: settings.slots });
   const state = new ModelState();
