@@ -1,80 +1,17 @@
-// Two-pass softmax attention of one query head over KV blocks.
+// Two-pass softmax attention over KV blocks. Up to three heads that read the same keys are worked on together.
 
-import { dotRow } from './float-rows';
-import { decode4, decodePart, decodeQuad, loadPart, storePart, tree16 } from './lanes';
+import { divideRow, exponentials, KV_BLOCK, maxOf, sumByPosition } from './softmax';
+import { addValues, addValues3 } from './attention-values';
+import { dotRow, dots3 } from './float-rows';
+import { decodeQuad, tree16 } from './lanes';
 import { BF16, Bfloat16 } from './layouts';
-import { exp4 } from './math';
+import { exp32 } from './math';
 
-const KV_BLOCK: i32 = 64;
-
-/** max(a, b) that keeps a where b is NaN. */
+/** scores[0] = (q . k0) * scale, scores[1] = (q . k1) * scale; keyDim is a multiple of 16. A quarter faster than one by one. */
 @inline
-function largest(v: v128): f32 {
-  v = f32x4.pmax(v, i32x4.shuffle(v, v, 2, 3, 2, 3));
-  v = f32x4.pmax(v, i32x4.shuffle(v, v, 1, 1, 1, 1));
-  return f32x4.extract_lane(v, 0);
-}
-
-/** Largest of `count` floats, NaN left out; -inf when there is none. */
-export function maxOf(x: usize, count: i32): f32 {
-  let max = f32x4.splat(-Infinity);
-  let i = 0;
-  for (; i + 4 <= count; i += 4) max = f32x4.pmax(max, v128.load(x + (<usize>i << 2)));
-  let result = largest(max);
-  for (; i < count; i++) {
-    const value = load<f32>(x + (<usize>i << 2));
-    if (value > result) result = value;
-  }
-  return result;
-}
-
-/** y[i] = e^(x[i] - max); returns the sum in the 16-lane order. y may be x. */
-export function exponentials(x: usize, y: usize, count: i32, max: f32): f32 {
-  const m = f32x4.splat(max);
-  let a = f32x4.splat(0), b = a, c = a, d = a;
-  let i = 0;
-  for (; i + 16 <= count; i += 16) {
-    let e = exp4(f32x4.sub(v128.load(x), m));
-    v128.store(y, e);
-    a = f32x4.add(a, e);
-    e = exp4(f32x4.sub(v128.load(x, 16), m));
-    v128.store(y, e, 16);
-    b = f32x4.add(b, e);
-    e = exp4(f32x4.sub(v128.load(x, 32), m));
-    v128.store(y, e, 32);
-    c = f32x4.add(c, e);
-    e = exp4(f32x4.sub(v128.load(x, 48), m));
-    v128.store(y, e, 48);
-    d = f32x4.add(d, e);
-    x += 64;
-    y += 64;
-  }
-  if (i < count) {
-    a = f32x4.add(a, exponentialsTail(x, y, count - i, m));
-    b = f32x4.add(b, exponentialsTail(x + 16, y + 16, count - i - 4, m));
-    c = f32x4.add(c, exponentialsTail(x + 32, y + 32, count - i - 8, m));
-    d = f32x4.add(d, exponentialsTail(x + 48, y + 48, count - i - 12, m));
-  }
-  return tree16(a, b, c, d);
-}
-
-function exponentialsTail(x: usize, y: usize, count: i32, max: v128): v128 {
-  if (count <= 0) return f32x4.splat(0);
-  const whole = count >= 4;
-  let e = exp4(f32x4.sub(whole ? v128.load(x) : loadPart(x, count), max));
-  if (whole) {
-    v128.store(y, e);
-    return e;
-  }
-  storePart(y, e, count);
-  return loadPart(y, count);
-}
-
-/** scores[0] = (q . k0) * scale, scores[1] = (q . k1) * scale; headDim is a multiple of 16. A quarter faster than one by one. */
-@inline
-function scorePair<E>(q: usize, k0: usize, k1: usize, headDim: i32, scale: f32, scores: usize): void {
+function scorePair<E>(q: usize, k0: usize, k1: usize, keyDim: i32, scale: f32, scores: usize): void {
   let a0 = f32x4.splat(0), a1 = a0, a2 = a0, a3 = a0, b0 = a0, b1 = a0, b2 = a0, b3 = a0;
-  const end = q + (<usize>headDim << 2);
+  const end = q + (<usize>keyDim << 2);
   while (q < end) {
     let x = v128.load(q);
     a0 = f32x4.add(a0, f32x4.mul(x, decodeQuad<E>(k0, 0)));
@@ -96,114 +33,132 @@ function scorePair<E>(q: usize, k0: usize, k1: usize, headDim: i32, scale: f32, 
   store<f32>(scores, tree16(b0, b1, b2, b3) * scale, 4);
 }
 
-/** scores[key] = (q . K[key]) * scale. */
-function scoreKeys<E>(
-  q: usize, table: usize, keyOffset: usize, rowBytes: usize, headDim: i32, scale: f32, keys: i32, scores: usize,
-): void {
-  const whole = (headDim & 15) == 0;
-  for (let from = 0; from < keys; from += KV_BLOCK) {
-    let key = load<usize>(table) + keyOffset;
-    let left = min(KV_BLOCK, keys - from);
-    for (; whole && left >= 2; left -= 2) {
-      scorePair<E>(q, key, key + rowBytes, headDim, scale, scores);
-      key += 2 * rowBytes;
+/** scores[n] = (q . key n) * scale, for the keys whose addresses are listed. */
+function score1<E>(q: usize, list: usize, count: i32, keyDim: i32, scale: f32, scores: usize): void {
+  let n = 0;
+  if ((keyDim & 15) == 0) {
+    for (; n + 2 <= count; n += 2) {
+      scorePair<E>(q, load<usize>(list), load<usize>(list, 4), keyDim, scale, scores);
+      list += 8;
       scores += 8;
     }
-    for (; left > 0; left--) {
-      store<f32>(scores, dotRow<E>(key, q, headDim) * scale);
-      key += rowBytes;
-      scores += 4;
-    }
-    table += 4;
+  }
+  for (; n < count; n++) {
+    store<f32>(scores, dotRow<E>(load<usize>(list), q, keyDim) * scale);
+    list += 4;
+    scores += 4;
   }
 }
 
-/** Eight quads of value columns from `column` on, key by key in ascending position, divided by the sum. */
-function values32<E>(
-  table: usize, valueOffset: usize, rowBytes: usize, keys: i32, scores: usize, sum: f32, out: usize,
-): void {
-  let a = f32x4.splat(0), b = a, c = a, d = a, e = a, f = a, g = a, h = a;
-  for (let from = 0; from < keys; from += KV_BLOCK) {
-    let v = load<usize>(table) + valueOffset;
-    const end = v + <usize>min(KV_BLOCK, keys - from) * rowBytes;
-    for (; v < end; v += rowBytes) {
-      const p = v128.load32_splat(scores);
-      a = f32x4.add(a, f32x4.mul(p, decodeQuad<E>(v, 0)));
-      b = f32x4.add(b, f32x4.mul(p, decodeQuad<E>(v, 1)));
-      c = f32x4.add(c, f32x4.mul(p, decodeQuad<E>(v, 2)));
-      d = f32x4.add(d, f32x4.mul(p, decodeQuad<E>(v, 3)));
-      e = f32x4.add(e, f32x4.mul(p, decodeQuad<E>(v, 4)));
-      f = f32x4.add(f, f32x4.mul(p, decodeQuad<E>(v, 5)));
-      g = f32x4.add(g, f32x4.mul(p, decodeQuad<E>(v, 6)));
-      h = f32x4.add(h, f32x4.mul(p, decodeQuad<E>(v, 7)));
-      scores += 4;
-    }
-    table += 4;
+/** score1 for three queries that follow each other; their scores are `count` floats apart. */
+function score3<E>(q: usize, list: usize, count: i32, keyDim: i32, scale: f32, scores: usize): void {
+  const queryBytes = <usize>keyDim << 2, step = <usize>count << 2;
+  const factor = f32x4.splat(scale);
+  for (const end = list + step; list < end; list += 4) {
+    const dots = f32x4.mul(dots3<E>(load<usize>(list), keyDim, q, q + queryBytes, q + 2 * queryBytes), factor);
+    v128.store32_lane(scores, dots, 0);
+    v128.store32_lane(scores + step, dots, 1);
+    v128.store32_lane(scores + 2 * step, dots, 2);
+    scores += 4;
   }
-  const divisor = f32x4.splat(sum);
-  v128.store(out, f32x4.div(a, divisor));
-  v128.store(out, f32x4.div(b, divisor), 16);
-  v128.store(out, f32x4.div(c, divisor), 32);
-  v128.store(out, f32x4.div(d, divisor), 48);
-  v128.store(out, f32x4.div(e, divisor), 64);
-  v128.store(out, f32x4.div(f, divisor), 80);
-  v128.store(out, f32x4.div(g, divisor), 96);
-  v128.store(out, f32x4.div(h, divisor), 112);
 }
 
-/** As values32 for the last `count` (1 to 4) columns of a head. */
-function values4<E>(
-  table: usize, valueOffset: usize, rowBytes: usize, keys: i32, scores: usize, sum: f32, out: usize, count: i32,
+/** Addresses of the rows of keys `first`, `first` + 1, ... or, when `chosen` is not 0, of those named there. */
+function listRows(
+  list: usize, table: usize, first: i32, chosen: usize, count: i32, offset: usize, rowBytes: usize,
 ): void {
-  let a = f32x4.splat(0);
-  for (let from = 0; from < keys; from += KV_BLOCK) {
-    let v = load<usize>(table) + valueOffset;
-    const end = v + <usize>min(KV_BLOCK, keys - from) * rowBytes;
-    for (; v < end; v += rowBytes) {
-      const row = count == 4 ? decode4<E>(v) : decodePart<E>(v, count);
-      a = f32x4.add(a, f32x4.mul(v128.load32_splat(scores), row));
-      scores += 4;
-    }
-    table += 4;
+  for (let n = 0; n < count; n++) {
+    const at = <usize>n << 2;
+    const key = chosen ? load<i32>(chosen + at) : first + n;
+    const block = load<usize>(table + (<usize>(key / KV_BLOCK) << 2));
+    store<usize>(list + at, block + offset + <usize>(key % KV_BLOCK) * rowBytes);
   }
-  a = f32x4.div(a, f32x4.splat(sum));
-  if (count == 4) v128.store(out, a);
-  else storePart(out, a, count);
+}
+
+/** Scores become exponentials; returns what the values are divided by. sink: the address of a logit, or 0. */
+function toExponentials(scores: usize, count: i32, first: i32, chosen: usize, sink: usize): f32 {
+  let max = maxOf(scores, count);
+  let logit: f32 = 0;
+  if (sink) {
+    logit = load<f32>(sink);
+    if (!(max > logit)) max = logit;
+  }
+  let sum = exponentials(scores, scores, count, max);
+  // that is the sum when the first key is the first of 16
+  if (chosen || (first & 15) != 0) sum = sumByPosition(scores, count, first, chosen);
+  return sink ? sum + exp32(logit - max) : sum;
+}
+
+/** `together` (1 or 3) heads from the one that q and out point to. sinks: as for toExponentials, of the first of them. */
+function attendHeads<E>(
+  q: usize, out: usize, together: i32, keyDim: i32, valueDim: i32, scale: f32, sinks: usize, table: usize, first: i32,
+  chosen: usize, count: i32, keyOffset: usize, keyBytes: usize, valueOffset: usize, valueBytes: usize, scores: usize,
+): void {
+  const step = <usize>count << 2;
+  const list = scores + <usize>together * step;
+  listRows(list, table, first, chosen, count, keyOffset, keyBytes);
+  if (together == 3) score3<E>(q, list, count, keyDim, scale, scores);
+  else score1<E>(q, list, count, keyDim, scale, scores);
+  const sinkBytes: usize = sinks ? 4 : 0;
+  const d0 = toExponentials(scores, count, first, chosen, sinks);
+  const d1 = together == 3 ? toExponentials(scores + step, count, first, chosen, sinks + sinkBytes) : 0;
+  const d2 = together == 3 ? toExponentials(scores + 2 * step, count, first, chosen, sinks + 2 * sinkBytes) : 0;
+  if (valueOffset != keyOffset) listRows(list, table, first, chosen, count, valueOffset, valueBytes);
+  const outBytes = <usize>valueDim << 2;
+  memory.fill(out, 0, <usize>together * outBytes);
+  if (together == 3) addValues3<E>(list, count, scores, out, valueDim);
+  else addValues<E>(list, count, scores, out, valueDim);
+  divideRow(out, valueDim, d0);
+  if (together == 3) {
+    divideRow(out + outBytes, valueDim, d1);
+    divideRow(out + 2 * outBytes, valueDim, d2);
+  }
 }
 
 @inline
 function attend<E>(
-  q: usize, out: usize, heads: i32, kvHeads: i32, headDim: i32, scale: f32, positions: usize, tables: usize,
-  scratch: usize, item0: i32, item1: i32,
+  q: usize, out: usize, heads: i32, kvHeads: i32, keyDim: i32, valueDim: i32, scale: f32, window: i32, sinks: usize,
+  positions: usize, tables: usize, valuesInKeys: i32, selection: usize, selectionStride: usize, scratch: usize,
+  item0: i32, item1: i32,
 ): void {
-  const rowBytes = <usize>kvHeads * headDim * sizeof<E>();
+  const keyBytes = <usize>kvHeads * keyDim * sizeof<E>();
+  const valueBytes = valuesInKeys ? keyBytes : <usize>kvHeads * valueDim * sizeof<E>();
   const group = heads / kvHeads;
-  for (let item = item0; item < item1; item++) {
+  let together = 1;
+  for (let item = item0; item < item1; item += together) {
     const row = item / heads;
-    const head = <usize>((item - row * heads) / group) * headDim * sizeof<E>();
-    const keys = load<i32>(positions + (<usize>row << 2)) + 1;
-    const table = load<usize>(tables + (<usize>row << 2));
-    const query = q + (<usize>item * headDim << 2);
-    scoreKeys<E>(query, table, head, rowBytes, headDim, scale, keys, scratch);
-    const sum = exponentials(scratch, scratch, keys, maxOf(scratch, keys));
-    const valueOffset = <usize>KV_BLOCK * rowBytes + head;
-    const to = out + (<usize>item * headDim << 2);
-    let column = 0;
-    for (; column + 32 <= headDim; column += 32) {
-      const v = valueOffset + <usize>column * sizeof<E>();
-      values32<E>(table, v, rowBytes, keys, scratch, sum, to + (<usize>column << 2));
-    }
-    for (; column < headDim; column += 4) {
-      const v = valueOffset + <usize>column * sizeof<E>();
-      values4<E>(table, v, rowBytes, keys, scratch, sum, to + (<usize>column << 2), min(4, headDim - column));
-    }
+    const head = item - row * heads;
+    const kvHead = head / group;
+    together = item + 3 <= item1 && head + 3 <= (kvHead + 1) * group ? 3 : 1;
+    const last = load<i32>(positions + (<usize>row << 2));
+    const named = selection + (<usize>row * selectionStride << 2);
+    const first = window > 0 && !selection ? max(0, last - window + 1) : 0;
+    const keyOffset = <usize>kvHead * keyDim * sizeof<E>();
+    attendHeads<E>(
+      q + (<usize>item * keyDim << 2), out + (<usize>item * valueDim << 2), together, keyDim, valueDim, scale,
+      sinks ? sinks + (<usize>head << 2) : 0,
+      load<usize>(tables + (<usize>row << 2)), first, selection ? named + 4 : 0,
+      selection ? load<i32>(named) : last - first + 1,
+      keyOffset, keyBytes,
+      valuesInKeys ? keyOffset : <usize>KV_BLOCK * keyBytes + <usize>kvHead * valueDim * sizeof<E>(), valueBytes, scratch,
+    );
   }
 }
 
 export function attention(
-  q: usize, out: usize, heads: i32, kvHeads: i32, headDim: i32, scale: f32, positions: usize, tables: usize,
-  layout: i32, scratch: usize, item0: i32, item1: i32,
+  q: usize, out: usize, heads: i32, kvHeads: i32, keyDim: i32, valueDim: i32, scale: f32, window: i32, sinks: usize,
+  positions: usize, tables: usize, layout: i32, valuesInKeys: i32, selection: usize, selectionStride: usize,
+  scratch: usize, item0: i32, item1: i32,
 ): void {
-  if (layout == BF16) attend<Bfloat16>(q, out, heads, kvHeads, headDim, scale, positions, tables, scratch, item0, item1);
-  else attend<f32>(q, out, heads, kvHeads, headDim, scale, positions, tables, scratch, item0, item1);
+  if (layout == BF16) {
+    attend<Bfloat16>(
+      q, out, heads, kvHeads, keyDim, valueDim, scale, window, sinks, positions, tables, valuesInKeys, selection,
+      selectionStride, scratch, item0, item1,
+    );
+  } else {
+    attend<f32>(
+      q, out, heads, kvHeads, keyDim, valueDim, scale, window, sinks, positions, tables, valuesInKeys, selection,
+      selectionStride, scratch, item0, item1,
+    );
+  }
 }

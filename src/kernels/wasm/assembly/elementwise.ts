@@ -1,7 +1,7 @@
 // Operations that treat every element alone. `load4` and `store4` cut the last, ragged quad.
 
 import { loadPart, storePart } from './lanes';
-import { silu4 } from './math';
+import { sigmoid4, silu4 } from './math';
 
 /** Up to four floats from `p`; `left` of them are wanted. */
 @inline
@@ -37,13 +37,43 @@ export function scale(x: usize, factor: f32, element0: i32, element1: i32): void
   }
 }
 
-/** NaN stays NaN. */
+export function sigmoid(x: usize, y: usize, element0: i32, element1: i32): void {
+  for (let i = element0; i < element1; i += 4) {
+    const at = <usize>i << 2, left = element1 - i;
+    store4(y + at, sigmoid4(load4(x + at, left)), left);
+  }
+}
+
+export function sigmoidGate(x: usize, gate: usize, element0: i32, element1: i32): void {
+  for (let i = element0; i < element1; i += 4) {
+    const at = <usize>i << 2, left = element1 - i;
+    store4(x + at, f32x4.mul(load4(x + at, left), sigmoid4(load4(gate + at, left))), left);
+  }
+}
+
+/** Above `high`: high; else below `low`: low; NaN stays NaN. */
+@inline
+function clamped(v: v128, low: v128, high: v128): v128 {
+  return v128.bitselect(high, f32x4.pmax(v, low), f32x4.gt(v, high));
+}
+
+export function swigluClamped(
+  gate: usize, up: usize, y: usize, limit: f32, alpha: f32, element0: i32, element1: i32,
+): void {
+  const high = f32x4.splat(limit), low = f32x4.splat(-limit), steep = f32x4.splat(alpha), one = f32x4.splat(1);
+  for (let i = element0; i < element1; i += 4) {
+    const at = <usize>i << 2, left = element1 - i;
+    const g = clamped(load4(gate + at, left), f32x4.splat(-Infinity), high);
+    const u = clamped(load4(up + at, left), low, high);
+    store4(y + at, f32x4.mul(f32x4.mul(g, sigmoid4(f32x4.mul(steep, g))), f32x4.add(u, one)), left);
+  }
+}
+
 export function clamp(x: usize, limit: f32, element0: i32, element1: i32): void {
   const high = f32x4.splat(limit), low = f32x4.splat(-limit);
   for (let i = element0; i < element1; i += 4) {
     const at = <usize>i << 2, left = element1 - i;
-    const v = load4(x + at, left);
-    store4(x + at, v128.bitselect(high, f32x4.pmax(v, low), f32x4.gt(v, high)), left);
+    store4(x + at, clamped(load4(x + at, left), low, high), left);
   }
 }
 
@@ -66,27 +96,6 @@ export function toBf16(x: usize, y: usize, element0: i32, element1: i32): void {
       v128.store16_lane(to, halves, 0);
       if (left > 1) v128.store16_lane(to, halves, 1, 2);
       if (left > 2) v128.store16_lane(to, halves, 2, 4);
-    }
-  }
-}
-
-export function combine(
-  x: usize, parts: usize, weights: usize, k: i32, columns: i32, row0: i32, row1: i32,
-): void {
-  const rowBytes = <usize>columns << 2;
-  for (let row = row0; row < row1; row++) {
-    const first = parts + <usize>(row * k) * rowBytes;
-    const factors = weights + (<usize>(row * k) << 2);
-    for (let i = 0; i < columns; i += 4) {
-      const at = <usize>i << 2, left = columns - i;
-      let sum = f32x4.splat(0);
-      for (let slot = 0; slot < k; slot++) {
-        const part = load4(first + <usize>slot * rowBytes + at, left);
-        const product = f32x4.mul(v128.load32_splat(factors + (<usize>slot << 2)), part);
-        sum = slot == 0 ? product : f32x4.add(sum, product);
-      }
-      const to = x + <usize>row * rowBytes + at;
-      store4(to, f32x4.add(load4(to, left), sum), left);
     }
   }
 }

@@ -1,7 +1,7 @@
 // Dot products over 16 virtual lanes (lane = element mod 16) and row decoding, for float layouts and, decoded first, tiles and blocks.
 
 import { decodeBlockRow } from './blocks';
-import { decode4, decodePart, decodeQuad, loadPart, storePart, tree16 } from './lanes';
+import { decode4, decodePart, decodeQuad, loadPart, storePart, tree16, trees } from './lanes';
 import { BF16, Bfloat16, F32, Float16, FP8, Q4, rowOf } from './layouts';
 import { decodeTileRow } from './tile-rows';
 
@@ -48,11 +48,9 @@ export function dotRow<E>(w: usize, x: usize, columns: i32): f32 {
   return tree16(a0, a1, a2, a3);
 }
 
-/** Dots of one weight row with three activation rows; each weight is decoded once. */
+/** Dots of one weight row with three activation rows as lanes 0 to 2; each weight is decoded once. */
 @inline
-function dotRow3<E>(
-  w: usize, columns: i32, x0: usize, x1: usize, x2: usize, y0: usize, y1: usize, y2: usize,
-): void {
+export function dots3<E>(w: usize, columns: i32, x0: usize, x1: usize, x2: usize): v128 {
   let a0 = f32x4.splat(0), a1 = a0, a2 = a0, a3 = a0;
   let b0 = a0, b1 = a0, b2 = a0, b3 = a0, c0 = a0, c1 = a0, c2 = a0, c3 = a0;
   const end = x0 + (<usize>(columns & ~15) << 2);
@@ -93,9 +91,8 @@ function dotRow3<E>(
     c2 = f32x4.add(c2, tailTerm<E>(w, x2, rest, 2));
     c3 = f32x4.add(c3, tailTerm<E>(w, x2, rest, 3));
   }
-  store<f32>(y0, tree16(a0, a1, a2, a3));
-  store<f32>(y1, tree16(b0, b1, b2, b3));
-  store<f32>(y2, tree16(c0, c1, c2, c3));
+  const c = f32x4.add(f32x4.add(c0, c2), f32x4.add(c1, c3));
+  return trees(f32x4.add(f32x4.add(a0, a2), f32x4.add(a1, a3)), f32x4.add(f32x4.add(b0, b2), f32x4.add(b1, b3)), c, c);
 }
 
 /** One weight row with activation rows i0 .. i1-1; results go to y[yIndex[i], 0]. */
@@ -106,13 +103,14 @@ function dotRows<E>(
 ): void {
   let i = i0;
   for (; i + 3 <= i1; i += 3) {
-    dotRow3<E>(
+    const dots = dots3<E>(
       w, columns,
       x + (rowOf(xIndex, i) * xStride << 2), x + (rowOf(xIndex, i + 1) * xStride << 2),
       x + (rowOf(xIndex, i + 2) * xStride << 2),
-      y + (rowOf(yIndex, i) * yStride << 2), y + (rowOf(yIndex, i + 1) * yStride << 2),
-      y + (rowOf(yIndex, i + 2) * yStride << 2),
     );
+    v128.store32_lane(y + (rowOf(yIndex, i) * yStride << 2), dots, 0);
+    v128.store32_lane(y + (rowOf(yIndex, i + 1) * yStride << 2), dots, 1);
+    v128.store32_lane(y + (rowOf(yIndex, i + 2) * yStride << 2), dots, 2);
   }
   for (; i < i1; i++) {
     const from = x + (rowOf(xIndex, i) * xStride << 2);

@@ -24,6 +24,14 @@ export function tree16(a: v128, b: v128, c: v128, d: v128): f32 {
   return f32x4.extract_lane(two, 0) + f32x4.extract_lane(two, 1);
 }
 
+/** The trees of four sums at once, as the lanes of the result. Each argument is (a + c) + (b + d) of tree16. */
+@inline
+export function trees(a: v128, b: v128, c: v128, d: v128): v128 {
+  const ab = f32x4.add(i32x4.shuffle(a, b, 0, 1, 4, 5), i32x4.shuffle(a, b, 2, 3, 6, 7));
+  const cd = f32x4.add(i32x4.shuffle(c, d, 0, 1, 4, 5), i32x4.shuffle(c, d, 2, 3, 6, 7));
+  return f32x4.add(i32x4.shuffle(ab, cd, 0, 2, 4, 6), i32x4.shuffle(ab, cd, 1, 3, 5, 7));
+}
+
 /** Four float16 numbers, sign-extended to 32 bits. Exact, with denormals, infinities and NaN. */
 @inline
 export function halfToFloat(h: v128): v128 {
