@@ -5,30 +5,20 @@
  */
 
 import { z } from 'zod';
-import { Attention, type AttentionShape, AttentionWorkspace, attentionState, NO_BIASES } from '../layers/attention.ts';
+import { Attention, AttentionWorkspace, attentionState } from '../layers/attention.ts';
 import { Decoder, type Mixer } from '../layers/decoder.ts';
-import { DeltaNet, DeltaNetWorkspace, deltaChannels, deltaStates, MAX_DELTA_HEAD_DIM } from '../layers/delta-net.ts';
-import { MlpWorkspace, SharedExpert } from '../layers/mlp.ts';
-import { type MoeLayer, MoeWorkspaces, makeMoeBlocks } from '../layers/moe-block.ts';
+import { DeltaNet, DeltaNetWorkspace, deltaStates, MAX_DELTA_HEAD_DIM } from '../layers/delta-net.ts';
+import { MlpWorkspace } from '../layers/mlp.ts';
+import { MoeWorkspaces, makeMoeBlocks } from '../layers/moe-block.ts';
+import { PredictionLayer } from '../layers/mtp.ts';
 import { ropeTable } from '../layers/rope.ts';
-import { plainChoice, Router } from '../layers/router.ts';
 import type { StateShape } from '../layers/state.ts';
-import type { ExpertNames } from '../quant/refs.ts';
 import { count, eosField, LIMITS, parseTextFields, positive } from './config.ts';
 import { expertNames, fusedForm, separateForm } from './expert-forms.ts';
-import type {
-  BuildContext,
-  DenseTensor,
-  Family,
-  Model,
-  ModelShape,
-  Parts,
-  PlacedWeights,
-  TensorTable,
-} from './family.ts';
-import { mlpWeights } from './gqa-moe.ts';
+import type { BuildContext, Family, Model, ModelShape, Parts, TensorTable } from './family.ts';
+import * as blocks from './qwen3-5-blocks.ts';
 import { ropeConfig, ropeFields, ropeOf } from './rope-config.ts';
-import { centredNorm, matrix, modelOf, norm, vector } from './tensors.ts';
+import { centredNorm, matrix, modelOf } from './tensors.ts';
 
 // ---- config ---------------------------------------------------------------------------------------------------------
 
@@ -111,29 +101,37 @@ function shape(c: Qwen35MoeConfig, { mtp }: Parts): ModelShape {
   };
 }
 
-function attentionShape(c: Qwen35MoeConfig): AttentionShape {
+function parts(c: Qwen35MoeConfig) {
+  const { hidden_size: hiddenSize, rms_norm_eps: normEps } = c;
   return {
-    hiddenSize: c.hidden_size,
-    heads: c.num_attention_heads,
-    kvHeads: c.num_key_value_heads,
-    headDim: c.head_dim,
-    rotaryDim: c.head_dim * c.rope.partial,
-    normEps: c.rms_norm_eps,
-    qkNorm: 'heads',
-    clip: null,
-    outputGate: true,
-  };
-}
-
-function deltaShape(c: Qwen35MoeConfig) {
-  return {
-    hiddenSize: c.hidden_size,
-    keyHeads: c.linear_num_key_heads,
-    valueHeads: c.linear_num_value_heads,
-    keyDim: c.linear_key_head_dim,
-    valueDim: c.linear_value_head_dim,
-    taps: c.linear_conv_kernel_dim,
-    normEps: c.rms_norm_eps,
+    attention: {
+      hiddenSize,
+      heads: c.num_attention_heads,
+      kvHeads: c.num_key_value_heads,
+      headDim: c.head_dim,
+      rotaryDim: c.head_dim * c.rope.partial,
+      normEps,
+      qkNorm: 'heads' as const,
+      clip: null,
+      outputGate: true,
+    },
+    delta: {
+      hiddenSize,
+      keyHeads: c.linear_num_key_heads,
+      valueHeads: c.linear_num_value_heads,
+      keyDim: c.linear_key_head_dim,
+      valueDim: c.linear_value_head_dim,
+      taps: c.linear_conv_kernel_dim,
+      normEps,
+    },
+    moe: {
+      hiddenSize,
+      expertWidth: c.moe_intermediate_size,
+      experts: c.num_experts,
+      topK: c.num_experts_per_tok,
+      clamped: null,
+      biases: false,
+    },
   };
 }
 
@@ -145,14 +143,17 @@ function firstStates({ isFull }: Qwen35MoeConfig): number[] {
 }
 
 function states(c: Qwen35MoeConfig, { mtp }: Parts): StateShape[] {
-  const rows = attentionState(attentionShape(c));
-  const list = c.isFull.flatMap((full): readonly StateShape[] => (full ? [rows] : deltaStates(deltaShape(c))));
+  const { attention, delta } = parts(c);
+  const rows = attentionState(attention);
+  const list = c.isFull.flatMap((full): readonly StateShape[] => (full ? [rows] : deltaStates(delta)));
   return mtp ? [...list, rows] : list;
 }
 
 // ---- tensor names ---------------------------------------------------------------------------------------------------
 
 const HEAD = 'lm_head.weight';
+/** Of the embedding, of the hidden state, and after the layer. */
+const MTP_NORMS = ['mtp.pre_fc_norm_embedding.weight', 'mtp.pre_fc_norm_hidden.weight', 'mtp.norm.weight'];
 
 /** Beginning of the names of a layer; the prediction head's is the one after the last. */
 function layerPrefix(c: Qwen35MoeConfig, layer: number): string {
@@ -161,161 +162,85 @@ function layerPrefix(c: Qwen35MoeConfig, layer: number): string {
 
 function tensors(c: Qwen35MoeConfig, { mtp }: Parts): TensorTable {
   const hidden = c.hidden_size;
+  const { attention, delta, moe } = parts(c);
   const dense = [
     matrix(`${c.prefix}.embed_tokens.weight`, 'embedding', c.vocab_size, hidden),
     centredNorm(`${c.prefix}.norm.weight`, hidden),
   ];
   if (!c.tie_word_embeddings) dense.push(matrix(HEAD, 'head', c.vocab_size, hidden));
+  const feedForward = (p: string) => blocks.moeTensors(moe, c.shared_expert_intermediate_size, p);
   for (const [layer, full] of c.isFull.entries()) {
     const p = layerPrefix(c, layer);
-    dense.push(...blockTensors(c, p), ...(full ? attentionTensors(c, p) : deltaTensors(c, p)));
+    const mixer = full ? blocks.attentionTensors(attention, p) : blocks.deltaTensors(delta, p);
+    dense.push(...mixer, ...feedForward(p));
   }
-  if (mtp) dense.push(...headTensors(c).map(tensor => ({ ...tensor, mtp: true as const })));
-  const experts: ExpertNames[] = [];
-  for (let layer = 0; layer < c.num_hidden_layers + (mtp ? 1 : 0); layer++) {
+  if (mtp) {
+    const p = layerPrefix(c, c.num_hidden_layers);
+    const head = [matrix('mtp.fc.weight', 'mlp', hidden, 2 * hidden), ...MTP_NORMS.map(n => centredNorm(n, hidden))];
+    const all = [...head, ...blocks.attentionTensors(attention, p), ...feedForward(p)];
+    dense.push(...all.map(tensor => ({ ...tensor, mtp: true as const })));
+  }
+  const experts = shape(c, { mtp }).moeLayers.flatMap(layer => {
     const p = `${layerPrefix(c, layer)}.mlp.experts`;
-    for (let e = 0; e < c.num_experts; e++) {
-      const forms = [fusedForm(p, e, c.num_experts, c.moe_intermediate_size), separateForm(p, e)];
-      experts.push(expertNames(layer, e, p, forms));
-    }
-  }
+    const forms = (e: number) => [fusedForm(p, e, c.num_experts, c.moe_intermediate_size), separateForm(p, e)];
+    return Array.from({ length: c.num_experts }, (_, e) => expertNames(layer, e, p, forms(e)));
+  });
   const ignored = [/^(?:model\.)?visual\./, /\.rotary_emb\.inv_freq$/];
   if (!mtp) ignored.push(/^mtp\./);
   if (c.tie_word_embeddings) ignored.push(/^lm_head\.weight$/);
   return { dense, experts, hiddenSize: hidden, expertWidth: c.moe_intermediate_size, ignored };
 }
 
-/** Norms, router and shared expert of a layer. */
-function blockTensors(c: Qwen35MoeConfig, p: string): DenseTensor[] {
-  const hidden = c.hidden_size;
-  const width = c.shared_expert_intermediate_size;
-  return [
-    centredNorm(`${p}.input_layernorm.weight`, hidden),
-    centredNorm(`${p}.post_attention_layernorm.weight`, hidden),
-    matrix(`${p}.mlp.gate.weight`, 'router', c.num_experts, hidden),
-    matrix(`${p}.mlp.shared_expert.gate_proj.weight`, 'shared', width, hidden),
-    matrix(`${p}.mlp.shared_expert.up_proj.weight`, 'shared', width, hidden),
-    matrix(`${p}.mlp.shared_expert.down_proj.weight`, 'shared', hidden, width),
-    matrix(`${p}.mlp.shared_expert_gate.weight`, 'gate', 1, hidden),
-  ];
-}
-
-function attentionTensors(c: Qwen35MoeConfig, p: string): DenseTensor[] {
-  const q = c.num_attention_heads * c.head_dim;
-  const kv = c.num_key_value_heads * c.head_dim;
-  return [
-    matrix(`${p}.self_attn.q_proj.weight`, 'attention', 2 * q, c.hidden_size),
-    matrix(`${p}.self_attn.k_proj.weight`, 'attention', kv, c.hidden_size),
-    matrix(`${p}.self_attn.v_proj.weight`, 'attention', kv, c.hidden_size),
-    matrix(`${p}.self_attn.o_proj.weight`, 'attention', c.hidden_size, q),
-    centredNorm(`${p}.self_attn.q_norm.weight`, c.head_dim),
-    centredNorm(`${p}.self_attn.k_norm.weight`, c.head_dim),
-  ];
-}
-
-function deltaTensors(c: Qwen35MoeConfig, layer: string): DenseTensor[] {
-  const p = `${layer}.linear_attn`;
-  const { valueHeads, valueDim, taps } = deltaShape(c);
-  const channels = deltaChannels(deltaShape(c));
-  const values = valueHeads * valueDim;
-  return [
-    matrix(`${p}.in_proj_qkv.weight`, 'attention', channels, c.hidden_size),
-    matrix(`${p}.in_proj_z.weight`, 'attention', values, c.hidden_size),
-    matrix(`${p}.in_proj_a.weight`, 'gate', valueHeads, c.hidden_size),
-    matrix(`${p}.in_proj_b.weight`, 'gate', valueHeads, c.hidden_size),
-    matrix(`${p}.out_proj.weight`, 'attention', c.hidden_size, values),
-    { ...vector(`${p}.conv1d.weight`, channels * taps), stored: [channels, 1, taps] },
-    vector(`${p}.A_log`, valueHeads),
-    vector(`${p}.dt_bias`, valueHeads),
-    norm(`${p}.norm.weight`, valueDim),
-  ];
-}
-
-function headTensors(c: Qwen35MoeConfig): DenseTensor[] {
-  const hidden = c.hidden_size;
-  const p = layerPrefix(c, c.num_hidden_layers);
-  return [
-    matrix('mtp.fc.weight', 'mlp', hidden, 2 * hidden),
-    centredNorm('mtp.pre_fc_norm_embedding.weight', hidden),
-    centredNorm('mtp.pre_fc_norm_hidden.weight', hidden),
-    centredNorm('mtp.norm.weight', hidden),
-    ...blockTensors(c, p),
-    ...attentionTensors(c, p),
-  ];
-}
-
 // ---- forward pass ---------------------------------------------------------------------------------------------------
 
-function build(c: Qwen35MoeConfig, { compute, weights, experts, maxRows, context }: BuildContext): Model {
+function build(c: Qwen35MoeConfig, { compute, weights, experts, maxRows, context, mtp }: BuildContext): Model {
   const { hidden_size: hiddenSize, rms_norm_eps: eps } = c;
-  const attention = attentionShape(c);
-  const delta = deltaShape(c);
-  const moe = { hiddenSize, expertWidth: c.moe_intermediate_size, experts: c.num_experts, topK: c.num_experts_per_tok };
+  const { attention, delta, moe } = parts(c);
   const decoder = new Decoder(compute, { hiddenSize, vocabSize: c.vocab_size }, maxRows);
+  const prediction = mtp ? new PredictionLayer(compute, decoder.x, c.vocab_size) : null;
   const attentionWork = new AttentionWorkspace(compute, attention, maxRows);
   const deltaWork = new DeltaNetWorkspace(compute, delta, maxRows);
-  const moeWork = new MoeWorkspaces(compute, { ...moe, clamped: null, biases: false }, maxRows);
-  const sharedWork = new MlpWorkspace(compute, { hiddenSize, width: c.shared_expert_intermediate_size }, maxRows);
-  const sharedGates = compute.arenas.tensor(maxRows, 1, { replicated: true });
+  const moeWork = new MoeWorkspaces(compute, moe, maxRows);
+  const shared = {
+    mlp: new MlpWorkspace(compute, { hiddenSize, width: c.shared_expert_intermediate_size }, maxRows),
+    gates: compute.arenas.tensor(maxRows, 1, { replicated: true }),
+  };
   const rope = ropeTable(compute.arenas, ropeOf(c.rope, attention.rotaryDim), context);
 
   const embedding = weights.matrix(`${c.prefix}.embed_tokens.weight`);
   const head = c.tie_word_embeddings ? embedding : weights.matrix(HEAD);
+  const norm = weights.vector(`${c.prefix}.norm.weight`);
   const first = firstStates(c);
-  const mixerOf = (layer: number): Mixer => {
-    const p = layerPrefix(c, layer);
-    if (layer < c.num_hidden_layers && !c.isFull[layer]) {
-      return new DeltaNet(compute, { layer, state: first[layer] }, delta, deltaWeights(weights, p), deltaWork);
-    }
+  const attend = (layer: number): Mixer => {
     const place = { layer, state: first[layer], window: 0 };
-    return new Attention(compute, place, attention, attentionWeights(weights, p), attentionWork, rope);
+    const own = blocks.attentionWeights(weights, layerPrefix(c, layer));
+    return new Attention(compute, place, attention, own, attentionWork, rope);
   };
-  const moeOf = (layer: number): MoeLayer => {
-    const p = `${layerPrefix(c, layer)}`;
-    const choice = plainChoice(c.num_experts_per_tok, 'normalised');
-    const gate = { gate: weights.matrix(`${p}.mlp.gate.weight`), bias: null };
-    const router = new Router(compute, layer, { ...choice, score: 'softmax' }, gate);
-    const mlp = mlpWeights(weights, `${p}.mlp.shared_expert`);
-    const sharedGate = weights.matrix(`${p}.mlp.shared_expert_gate.weight`);
-    const shared = new SharedExpert(compute, mlp, sharedGate, sharedGates, sharedWork);
-    return { norm: weights.vector(`${p}.post_attention_layernorm.weight`), eps, router, shared };
-  };
-  const numbers = c.isFull.map((_, layer) => layer);
-  const mixers = numbers.map(mixerOf);
-  const blocks = makeMoeBlocks(moeWork, experts, numbers.map(moeOf));
-  const layers = mixers.map((mixer, i) => ({ mixer, feedForward: blocks[i] }));
-  decoder.place({ embedding, norm: weights.vector(`${c.prefix}.norm.weight`), head }, layers, eps);
-  return modelOf(decoder);
-}
-
-function attentionWeights(weights: PlacedWeights, p: string) {
-  return {
-    ...NO_BIASES,
-    inputNorm: weights.vector(`${p}.input_layernorm.weight`),
-    q: weights.matrix(`${p}.self_attn.q_proj.weight`),
-    k: weights.matrix(`${p}.self_attn.k_proj.weight`),
-    v: weights.matrix(`${p}.self_attn.v_proj.weight`),
-    o: weights.matrix(`${p}.self_attn.o_proj.weight`),
-    qNorm: weights.vector(`${p}.self_attn.q_norm.weight`),
-    kNorm: weights.vector(`${p}.self_attn.k_norm.weight`),
-    sinks: null,
-  };
-}
-
-function deltaWeights(weights: PlacedWeights, layer: string) {
-  const p = `${layer}.linear_attn`;
-  return {
-    inputNorm: weights.vector(`${layer}.input_layernorm.weight`),
-    qkv: weights.matrix(`${p}.in_proj_qkv.weight`),
-    z: weights.matrix(`${p}.in_proj_z.weight`),
-    a: weights.matrix(`${p}.in_proj_a.weight`),
-    b: weights.matrix(`${p}.in_proj_b.weight`),
-    out: weights.matrix(`${p}.out_proj.weight`),
-    conv: weights.vector(`${p}.conv1d.weight`),
-    aLog: weights.vector(`${p}.A_log`),
-    dtBias: weights.vector(`${p}.dt_bias`),
-    norm: weights.vector(`${p}.norm.weight`),
-  };
+  const mixers = c.isFull.map((full, layer) => {
+    if (full) return attend(layer);
+    const own = blocks.deltaWeights(weights, layerPrefix(c, layer));
+    return new DeltaNet(compute, { layer, state: first[layer] }, delta, own, deltaWork);
+  });
+  const moeOf = (layer: number) => blocks.moeLayer(compute, layer, weights, layerPrefix(c, layer), c, shared);
+  const routed = makeMoeBlocks(
+    moeWork,
+    experts,
+    mixers.map((_, layer) => moeOf(layer)),
+  );
+  decoder.place(
+    { embedding, norm, head },
+    mixers.map((mixer, i) => ({ mixer, feedForward: routed[i] })),
+    eps,
+  );
+  if (prediction) {
+    const [embeddingNorm, hiddenNorm, finalNorm] = MTP_NORMS.map(name => weights.vector(name));
+    const project = weights.matrix('mtp.fc.weight');
+    const own = { embedding, mainNorm: norm, embeddingNorm, hiddenNorm, project, norm: finalNorm, head };
+    const layer = c.num_hidden_layers;
+    const [feedForward] = makeMoeBlocks(moeWork, experts, [moeOf(layer)]);
+    prediction.place(own, { mixer: attend(layer), feedForward }, eps);
+  }
+  return modelOf(decoder, prediction);
 }
 
 // ---- chat -----------------------------------------------------------------------------------------------------------
@@ -331,15 +256,8 @@ export const qwen35Moe: Family<Qwen35MoeConfig> = {
   eosIds: c => c.eos_token_id,
   /** Tokens of the published tokenizer that it does not call special, or that older exports of it lack. */
   controlStrings: [
-    '<|im_start|>',
-    '<|im_end|>',
-    '<|endoftext|>',
-    '<think>',
-    '</think>',
-    '<tool_call>',
-    '</tool_call>',
-    '<tool_response>',
-    '</tool_response>',
+    ...['<|im_start|>', '<|im_end|>', '<|endoftext|>', '<think>', '</think>'],
+    ...['<tool_call>', '</tool_call>', '<tool_response>', '</tool_response>'],
   ],
 };
 
