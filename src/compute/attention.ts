@@ -84,7 +84,8 @@ export interface IndexerShape {
 
 /**
  * The topK keys of each row by the lightning indexer -> selection (replicated). q [rows, heads*headDim], weights [rows, heads],
- * scores [rows, context], all replicated; `state`: number of the rows that hold index keys. Runs its own jobs.
+ * scores [any number of rows, context], all replicated: so many rows are scored at a time. `state`: number of the rows that hold
+ * index keys. Runs its own jobs.
  */
 export function selectKeys(
   compute: Compute,
@@ -96,27 +97,25 @@ export function selectKeys(
   state: number,
   shape: IndexerShape,
 ): void {
-  const { rows: n, keys, cache, positions } = history;
+  const { rows, keys, cache, positions } = history;
   const { heads, headDim } = shape;
   const arena = cache.arenaOf(state);
-  if (arena !== 0) for (const tensor of [q, weights]) compute.copyRows(tensor, arena, n);
+  if (arena !== 0) for (const tensor of [q, weights]) compute.copyRows(tensor, arena, rows);
   const blocks = Math.ceil(keys / KV_BLOCK);
-  let p = compute.command(Op.indexScores, arena, n * blocks, KV_BLOCK * heads * headDim * FLOAT_COST);
-  compute.args(p, q.at[arena], weights.at[arena], heads, headDim);
-  compute.floats[p + 4] = shape.scale;
-  compute.args(
-    p + 5,
-    positions.at[arena],
-    cache.rowTables(state).at[arena],
-    cache.kvLayout,
-    scores.at[arena],
-    scores.columns,
-    blocks,
-  );
-  compute.run();
-  p = compute.command(Op.selectKeys, arena, n, keys * ELEMENT_COST);
-  compute.args(p, scores.at[arena], scores.columns, shape.topK, positions.at[arena], selection.at[arena]);
-  compute.args(p + 5, selection.columns, compute.scratch.at[arena], compute.scratch.columns * 4);
-  if (arena !== 0) compute.copyBack(arena, selection, 0, selection.columns, n);
-  compute.run();
+  const rowAt = (tensor: Tensor, row: number) => tensor.at[arena] + row * tensor.columns * 4;
+  for (let first = 0; first < rows; first += scores.rows) {
+    const n = Math.min(scores.rows, rows - first);
+    const positionsAt = positions.at[arena] + first * 4;
+    let p = compute.command(Op.indexScores, arena, n * blocks, KV_BLOCK * heads * headDim * FLOAT_COST);
+    compute.args(p, rowAt(q, first), rowAt(weights, first), heads, headDim);
+    compute.floats[p + 4] = shape.scale;
+    const tables = cache.rowTables(state).at[arena] + first * 4;
+    compute.args(p + 5, positionsAt, tables, cache.kvLayout, scores.at[arena], scores.columns, blocks);
+    compute.run();
+    p = compute.command(Op.selectKeys, arena, n, keys * ELEMENT_COST);
+    compute.args(p, scores.at[arena], scores.columns, shape.topK, positionsAt, rowAt(selection, first));
+    compute.args(p + 5, selection.columns, compute.scratch.at[arena], compute.scratch.columns * 4);
+    if (arena !== 0 && first + n === rows) compute.copyBack(arena, selection, 0, selection.columns, rows);
+    compute.run();
+  }
 }

@@ -1,6 +1,7 @@
 /** The skeleton that decoders share: embedding, layers that each add to the residual stream, final norm and output matrix. */
 
 import type { Tensor } from '../compute/arenas.ts';
+import type { Selection } from '../compute/attention.ts';
 import type { Compute } from '../compute/compute.ts';
 import type { Matrix } from '../compute/matrix.ts';
 import type { Batch } from './batch.ts';
@@ -13,11 +14,13 @@ export interface Observer {
   beforeLayer?(layer: number): void;
   hidden?(layer: number, x: Tensor, n: number): void;
   router?(layer: number, ids: Tensor, weights: Tensor, n: number): void;
+  /** The keys that an indexer has chosen for each row. */
+  selected?(layer: number, selection: Selection, n: number): void;
 }
 
 /** x += mixing of each row with the past of its session: attention or linear attention, its norm included. */
 export interface Mixer {
-  forward(x: Tensor, batch: Batch): void;
+  forward(x: Tensor, batch: Batch, observer?: Observer): void;
 }
 
 /** x += what is computed for each row alone: an MLP or routed experts, its norm included. */
@@ -66,7 +69,7 @@ export class Decoder {
     for (let i = 0; i < this.#layers.length; i++) {
       const { mixer, feedForward } = this.#layers[i];
       observer?.beforeLayer?.(i);
-      mixer.forward(this.x, batch);
+      mixer.forward(this.x, batch, observer);
       feedForward.forward(this.x, batch, observer);
       observer?.hidden?.(i, this.x, batch.rows);
     }

@@ -1,7 +1,10 @@
 /** The families that can be run, by `model_type`. */
 
 import { ConfigError } from '../common/errors.ts';
+import { deepseekV2 } from './deepseek-v2.ts';
+import { deepseekV3 } from './deepseek-v3.ts';
 import type { Family } from './family.ts';
+import { glmMoeDsa } from './glm-moe-dsa.ts';
 import { glm4Moe } from './glm4-moe.ts';
 import { gptOss } from './gpt-oss.ts';
 import { minimaxM2 } from './minimax-m2.ts';
@@ -19,6 +22,9 @@ const FAMILIES = [
   gptOss,
   qwen35Moe,
   qwen35MoeText,
+  deepseekV2,
+  deepseekV3,
+  glmMoeDsa,
 ] as unknown as readonly Family[];
 
 export const modelTypes: readonly string[] = FAMILIES.map(family => family.modelType);
