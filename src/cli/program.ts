@@ -131,7 +131,7 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
 
   const evaluate = program
     .command('eval')
-    .description('compare with references, measure perplexity')
+    .description('compare with references, measure perplexity and answers')
     .addHelpText('after', examples('coli eval ppl --model DIR --text FILE'));
   const oracle = evaluate.command('oracle').description('compare with a reference pack, layer by layer');
   addEngineFlags(
@@ -147,6 +147,20 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
     .option(...JSON_FLAG)
     .addHelpText('after', examples('coli eval ppl --model DIR --text FILE'))
     .action(async flags => done(await (await import('./commands/eval-ppl.ts')).perplexity(flags)));
+
+  addEngineFlags(evaluate.command('kl').description('how far a model is from the one that it was made from'))
+    .requiredOption('--reference <dir>', 'the model to compare with (required)')
+    .requiredOption('--text <file>', 'UTF-8 text (required)')
+    .option('--window <tokens>', 'predictions per window (default: 128)', wholeFrom1('--window'))
+    .option(...JSON_FLAG)
+    .addHelpText('after', examples('coli eval kl --model CONVERTED --reference SOURCE --text FILE'))
+    .action(async flags => done(await (await import('./commands/eval-kl.ts')).divergence(flags)));
+  addEngineFlags(evaluate.command('choice').description('multiple-choice questions by log-likelihood'))
+    .requiredOption('--task <file>', 'lines of {"ctx": ..., "choices": [...], "gold": 0} (required)')
+    .option('--limit <n>', 'only the first questions', wholeFrom1('--limit'))
+    .option(...JSON_FLAG)
+    .addHelpText('after', examples('coli eval choice --model DIR --task arc_easy.jsonl --limit 200'))
+    .action(async flags => done(await (await import('./commands/eval-choice.ts')).choice(flags)));
 
   program
     .command('convert')

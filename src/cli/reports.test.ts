@@ -67,6 +67,7 @@ test('an oracle report names the first difference', () => {
 test('a perplexity report', () => {
   const report = {
     ppl: 1.8533,
+  pplInterval: { low: 1.7, high: 2 },
     nll: 0.617,
     bitsPerByte: 0.25,
     tokens: 10,

@@ -7,12 +7,15 @@
 import { RequestError } from '../common/errors.ts';
 import type { Activations, Engine } from '../engine/api.ts';
 import type { KernelName } from '../kernels/kernels.ts';
+import { type Interval, Mean } from './statistics.ts';
 
 /** Window of the published figures of the bundled model. */
 export const DEFAULT_WINDOW = 256;
 
 export interface PerplexityReport {
   readonly ppl: number;
+  /** 95 %, from the spread of the losses. */
+  readonly pplInterval: Interval;
   /** Nats per predicted token. */
   readonly nll: number;
   readonly bitsPerByte: number;
@@ -44,17 +47,22 @@ export async function evalPerplexity(
   }
   const ids = await engine.encode({ text }, { anyLength: true });
   const total = ids.length - 1;
+  const losses = new Mean();
   let sum = 0;
   for (let from = 0; from < total; from += window) {
     const targets = ids.slice(from, from + window + 1);
     // the last token is only a target; scoring it as an input too would need a longer context than the window
     const nll = await engine.score({ ids: targets.slice(0, -1), next: targets.at(-1), nll: true });
-    for (const loss of nll.nll!) sum += loss;
+    for (const loss of nll.nll!) {
+      sum += loss;
+      losses.add(loss);
+    }
     onProgress(Math.min(total, from + window), total);
   }
   const bytes = Buffer.byteLength(text);
   return {
     ppl: Math.exp(sum / total),
+    pplInterval: { low: Math.exp(losses.interval.low), high: Math.exp(losses.interval.high) },
     nll: sum / total,
     bitsPerByte: sum / Math.LN2 / bytes,
     tokens: ids.length,
