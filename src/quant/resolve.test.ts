@@ -1,11 +1,10 @@
 import fs from 'node:fs';
 import { describe, expect, test } from 'vitest';
+import { checkPart, loadParts } from '../../test/support/checkpoint-bytes.ts';
 import { fake, refusal } from '../../test/support/fake-checkpoint.ts';
 import { openCheckpoint } from '../formats/checkpoint.ts';
 import type { Checkpoint } from '../formats/checkpoint-types.ts';
-import { decodeRow } from './decode.ts';
 import { layoutBytes } from './layouts.ts';
-import { PACKERS } from './pack.ts';
 import { encodingTable, resolveExpert, resolveFloatMatrix, resolveMatrix, resolveVector } from './resolve.ts';
 import type { StoredRecord } from './stored.ts';
 
@@ -35,44 +34,12 @@ function readAt(checkpoint: Checkpoint, file: number, offset: number, bytes: num
   return target;
 }
 
-/** Bytes of every part in its layout: what a reader makes of the record. */
-function load(checkpoint: Checkpoint, record: StoredRecord): Uint8Array[] {
-  const extents = record.extents.map(each => readAt(checkpoint, each.file, each.offset, each.bytes));
-  return record.parts.map((part, i) => {
-    const bytes = layoutBytes(part.layout, part.rows, part.columns);
-    if (part.source) return extents[part.source.extent].subarray(part.source.offset, part.source.offset + bytes);
-    const step = record.packs[i];
-    expect([step.rows, step.columns, step.bytes]).toEqual([part.rows, part.columns, bytes]);
-    const out = new Uint8Array(bytes);
-    const inputs = step.inputs.map(({ extent, offset, bytes: size }) =>
-      extents[extent].subarray(offset, offset + size),
-    );
-    PACKERS[step.packer](inputs, step.rows, step.columns, out, step.params);
-    return out;
-  });
-}
+const load = (checkpoint: Checkpoint, record: StoredRecord): Uint8Array[] =>
+  loadParts(record, each => readAt(checkpoint, each.file, each.offset, each.bytes));
 
 function raw(checkpoint: Checkpoint, name: string): Uint8Array {
   const { file, offset, bytes } = checkpoint.tensors.get(name)!;
   return readAt(checkpoint, file, offset, bytes);
-}
-
-/** Compares every weight of a loaded part with `value`, decoded independently. */
-function checkPart(
-  record: StoredRecord,
-  index: number,
-  bytes: Uint8Array,
-  value: (row: number, column: number) => number,
-): void {
-  const { layout, rows, columns } = record.parts[index];
-  const out = new Float32Array(columns);
-  for (let row = 0; row < rows; row++) {
-    decodeRow(layout, bytes, rows, columns, row, out);
-    for (let c = 0; c < columns; c++) {
-      const expected = Math.fround(value(row, c));
-      if (out[c] !== expected) throw new Error(`${record.name} part ${index} (${row}, ${c}): ${out[c]} != ${expected}`);
-    }
-  }
 }
 
 const floatsOf = (bytes: Uint8Array): Float32Array => new Float32Array(bytes.slice().buffer);
