@@ -8,7 +8,7 @@ import { type FaultPlan, parseFaultPlan } from '../storage/faults.ts';
 import type { EngineInfo, EngineOptions, ScoreRequest } from './api.ts';
 import { Generation, type Order, type TokenizerFacts } from './generation.ts';
 import { DEFAULT_KV_DIR_BYTES, KvFiles } from './kv-files.ts';
-import { readModel } from './model-files.ts';
+import { type ModelFiles, readModel } from './model-files.ts';
 import { Runtime } from './runtime.ts';
 import { Scheduler } from './scheduler.ts';
 import { score } from './score.ts';
@@ -54,6 +54,7 @@ async function open(): Promise<void> {
   const faults = data.faults ?? (COLI_FAULT_READ ? parseFaultPlan(COLI_FAULT_READ) : undefined);
   const hooks = { arenaBytes: data.arenaBytes, faults };
   const files = readModel(data.options, hooks.arenaBytes);
+  requireSavable(data.options, files);
   port.postMessage({ id: 0, controlStrings: files.family.controlStrings });
   runtime = await Runtime.open(data.options, progress => port.postMessage({ id: 0, progress }), hooks, files);
   sessions = Array.from({ length: runtime.info.slots }, (_, slot) => new Session(runtime, slot));
@@ -64,19 +65,19 @@ async function open(): Promise<void> {
   port.postMessage({ id: 0, done: true, value: { info, generationConfig, eosIds } satisfies Opened });
 }
 
+/** Before anything is loaded. */
+function requireSavable({ kvDir }: EngineOptions, { family, config, parts }: ModelFiles): void {
+  if (kvDir === undefined || isRewindable(family.states(config, parts))) return;
+  throw new RequestError(
+    'KV_DIR_UNSUPPORTED',
+    `--kv-dir: a session of a ${family.modelType} model is more than blocks of keys and values`,
+    { hint: 'leave --kv-dir out: conversations of this model stay in memory', details: { family: family.modelType } },
+  );
+}
+
 function openKvFiles(): KvFiles | null {
   const { kvDir: directory, kvDirBytes: maxBytes = DEFAULT_KV_DIR_BYTES } = data.options;
   if (directory === undefined) return null;
-  const { family, config, parts } = runtime.files;
-  if (!isRewindable(family.states(config, parts))) {
-    throw new RequestError(
-      'KV_DIR_UNSUPPORTED',
-      `--kv-dir: a ${family.modelType} session is more than blocks of tokens`,
-      {
-        hint: 'leave --kv-dir out: conversations of this model stay in memory',
-      },
-    );
-  }
   const { blockBytes } = runtime.batch.cache;
   let opening = true;
   // what is known before the engine is there belongs to its description

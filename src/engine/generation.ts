@@ -91,7 +91,6 @@ export class Generation {
   /** Gets a session that holds the first `session.length` tokens of the prompt, but not all. */
   begin(session: Session): void {
     this.#session = session;
-    session.expectPrompt(this.promptIds.length);
     this.#begun = performance.now();
     this.#told = this.#begun;
     this.#cachedTokens = session.length;

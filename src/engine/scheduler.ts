@@ -160,8 +160,10 @@ export class Scheduler {
     const runtime = this.#runtime;
     const inPrompt = parts.filter(part => part.isPrompt);
     const wanted = (list: readonly Part[]) => list.some(({ generation }) => !generation.sink.cancelled());
+    // a pass that ends early costs its neighbours all that they have computed since the last copy of states that cannot be taken back
+    const { needsSnapshots } = runtime.batch.cache;
     const givenUp = () =>
-      !wanted(parts) || (inPrompt.length > 0 && inPrompt.some(({ generation }) => generation.sink.cancelled()));
+      !wanted(parts) || (!needsSnapshots && inPrompt.some(({ generation }) => generation.sink.cancelled()));
     runtime.cancelled = givenUp;
     const feeds = parts.map(({ generation, rows }) => generation.feed(rows));
     forward(runtime, feeds, givenUp, {}, share => {

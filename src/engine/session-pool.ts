@@ -39,6 +39,7 @@ export class SessionPool {
     // the logits of the last token are not kept
     const most = promptIds.length - 1;
     const prefixOf = (session: Session) => session.rewindLength(Math.min(session.commonPrefix(promptIds), most));
+    const common = Math.min(most, Math.max(...this.#all.map(session => session.commonPrefix(promptIds))));
     const nearest = mostBy(this.#free, prefixOf);
     const oldest = this.#free[0];
     const lost = nearest.length - prefixOf(nearest);
@@ -51,6 +52,7 @@ export class SessionPool {
     if (shared > kept) session.copyFrom(donor, shared);
     else session.truncate(kept);
     this.#restore(session, promptIds, most);
+    session.expectPrompt(promptIds.length, common);
     return session;
   }
 

@@ -1,10 +1,19 @@
 /** One mutable timeline: the tokens fed so far, whose states the session memory holds. Feeding is the only way to extend it. */
 
 import { Cancelled } from '../experts/store.ts';
-import { KV_BLOCK } from '../kernels/kernels.ts';
 import type { SessionMemory } from '../layers/session-memory.ts';
 import type { Observer } from '../models/family.ts';
 import type { Runtime } from './runtime.ts';
+
+/**
+ * A chat template ends a prompt with the beginning of an answer, which the next prompt of the conversation may write otherwise (without
+ * reasoning, say): a copy of the states shortly before the end is one that it can begin with.
+ */
+const PROMPT_TAIL = 16;
+/** Fewer new tokens of a prompt than this are computed again rather than by a pass of their own. */
+const MIN_NEW_TOKENS = 128;
+/** A pass of so many tokens takes much longer than copying the states after it. */
+const LONG_PASS = 32;
 
 export class Session {
   readonly #runtime: Runtime;
@@ -14,8 +23,13 @@ export class Session {
   readonly #ids: number[] = [];
   /** States that do not depend on the number of tokens are those after #ids; false after a pass that failed. */
   #isCurrent = true;
-  /** At this length a copy of the states is kept, where they cannot be taken back: prompts stop there. */
-  #snapshotAt = 0;
+  // where states cannot be taken back:
+  /** Lengths at which a copy of them is kept: passes end there. Ascending. */
+  #due: readonly number[] = [];
+  /** Tokens of the prompt that is computed. */
+  #promptTokens = 0;
+  /** Length of the copy that goes along with the prompt; 0 = none. */
+  #moving = 0;
 
   constructor(runtime: Runtime, slot = 0) {
     this.#runtime = runtime;
@@ -50,6 +64,11 @@ export class Session {
 
   /** Forgets tokens behind the first n; where the states of n cannot be had, more. What is left is `length`. */
   truncate(n: number): void {
+    this.#expectNothing();
+    this.#goBack(n);
+  }
+
+  #goBack(n: number): void {
     const m = this.rewindLength(n);
     if (m === this.#ids.length && this.#isCurrent) return;
     this.#memory.rewind(this.slot, m);
@@ -60,7 +79,12 @@ export class Session {
   /** ids[from..to) have states now: a forward pass or a file put them there. */
   extend(ids: ArrayLike<number>, from: number, to: number): void {
     for (let i = from; i < to; i++) this.#ids.push(ids[i]);
-    if (this.#ids.length === this.#snapshotAt) this.#memory.snapshot(this.slot, this.#snapshotAt);
+    const { length } = this.#ids;
+    if (length >= this.#promptTokens) return;
+    const isDue = this.#due.includes(length);
+    if (!isDue && to - from < LONG_PASS) return;
+    this.#memory.snapshot(this.slot, length, this.#moving);
+    this.#moving = isDue ? 0 : length;
   }
 
   /** Becomes the first n tokens of another session, which `rewindLength` of that one has found. */
@@ -69,17 +93,35 @@ export class Session {
     this.#ids.length = 0;
     for (let i = 0; i < n; i++) this.#ids.push(other.ids[i]);
     this.#isCurrent = true;
+    this.#expectNothing();
   }
 
-  /** A prompt of so many tokens comes: a copy of the states is kept shortly before its end, if they need one. */
-  expectPrompt(tokens: number): void {
-    this.#snapshotAt = this.#memory.needsSnapshots ? Math.floor((tokens - 1) / KV_BLOCK) * KV_BLOCK : 0;
+  /**
+   * A prompt of so many tokens comes, which the session holds a beginning of. Where states cannot be taken back a copy of them is kept
+   * near its end, and one where it parts from another prompt (after `shared` tokens): others may part there too.
+   */
+  expectPrompt(tokens: number, shared: number): void {
+    this.#expectNothing();
+    if (!this.#memory.needsSnapshots) return;
+    const { length } = this.#ids;
+    this.#promptTokens = tokens;
+    const end = tokens - PROMPT_TAIL;
+    if (end - length >= MIN_NEW_TOKENS) this.#due = [end];
+    else if (length > 0 && this.#isCurrent) this.#memory.snapshot(this.slot, length, 0);
+    if (shared - length >= MIN_NEW_TOKENS && end - shared >= MIN_NEW_TOKENS) this.#due = [shared, end];
+  }
+
+  #expectNothing(): void {
+    this.#due = [];
+    this.#promptTokens = 0;
+    this.#moving = 0;
   }
 
   /** Tokens, at most n, that can be fed before a copy of the states is due. */
   untilSnapshot(n: number): number {
-    const left = this.#snapshotAt - this.#ids.length;
-    return left > 0 ? Math.min(n, left) : n;
+    const { length } = this.#ids;
+    const next = this.#due.find(due => due > length);
+    return next === undefined ? n : Math.min(n, next - length);
   }
 
   /** A pass with this session has failed: states that cannot be taken back are somewhere between two tokens. */
@@ -87,12 +129,23 @@ export class Session {
     if (this.#memory.needsSnapshots) this.#isCurrent = false;
   }
 
-  /** After a pass that failed: makes the states those after all tokens again, by computing what no copy has. */
+  /**
+   * After a pass that failed: makes the states those after all tokens again, by computing what no copy has. When that fails too, the
+   * session is as before.
+   */
   repair(): void {
     if (this.#isCurrent) return;
     const ids = [...this.#ids];
-    this.truncate(ids.length);
-    this.feedAll(ids.slice(this.#ids.length), () => {});
+    this.#goBack(ids.length);
+    const kept = this.#ids.length;
+    try {
+      this.feedAll(ids.slice(kept), () => {});
+    } catch (error) {
+      if (kept === 0) this.#memory.spoil(this.slot);
+      for (let i = this.#ids.length; i < ids.length; i++) this.#ids.push(ids[i]);
+      this.#isCurrent = false;
+      throw error;
+    }
   }
 
   get #memory(): SessionMemory {
@@ -118,10 +171,11 @@ export class Session {
     observer?: Observer,
   ): void {
     const { maxRows } = this.#runtime.batch;
-    for (let from = 0; from < ids.length; from += maxRows) {
-      const chunk = ids.slice(from, from + maxRows);
+    for (let from = 0; from < ids.length; ) {
+      const chunk = ids.slice(from, from + this.untilSnapshot(maxRows));
       this.feed(chunk, observer, share => onProgress(from, chunk.length, share));
       onProgress(from, chunk.length, 1);
+      from += chunk.length;
     }
   }
 }

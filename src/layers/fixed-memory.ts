@@ -7,8 +7,8 @@ import { PlanError } from '../common/errors.ts';
 import type { Arenas, Place } from '../compute/arenas.ts';
 import type { FixedState } from './state.ts';
 
-/** Copies per session: of this turn of a conversation and of the one before it. */
-export const SNAPSHOTS = 2;
+/** Copies per session: of this turn of a conversation, of the one before it, and where it parted from another one. */
+export const SNAPSHOTS = 3;
 
 interface Snapshot {
   readonly place: Place;
@@ -69,11 +69,15 @@ export class FixedMemory {
     return [...kept.sort((a, b) => b - a), 0];
   }
 
-  /** Keeps the session's state, which is that after `length` tokens, in place of the copy that was not used for the longest time. */
-  snapshot(session: number, length: number): void {
+  /**
+   * Keeps the session's state, which is that after `length` tokens: in place of the copy after `replaces` tokens, or of that which was
+   * not used for the longest time.
+   */
+  snapshot(session: number, length: number, replaces: number): void {
     const all = this.#snapshots[session];
-    const same = all.find(snapshot => snapshot.length === length);
-    const target = same ?? all.reduce((oldest, one) => (one.age < oldest.age ? one : oldest));
+    const copyOf = (tokens: number) => all.find(snapshot => snapshot.length === tokens && tokens > 0);
+    const target =
+      copyOf(length) ?? copyOf(replaces) ?? all.reduce((oldest, one) => (one.age < oldest.age ? one : oldest));
     this.#words(target.place).set(this.#liveWords(session));
     target.length = length;
     target.age = ++this.#clock;

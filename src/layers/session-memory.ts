@@ -108,9 +108,14 @@ export class SessionMemory {
     if (m === 0) for (const rows of this.#rows) rows?.clear(session);
   }
 
-  /** Keeps the fixed states of a session, which are those after `length` tokens. */
-  snapshot(session: number, length: number): void {
-    this.#fixed?.snapshot(session, length);
+  /** Keeps the fixed states of a session, which are those after `length` tokens; see FixedMemory.snapshot. */
+  snapshot(session: number, length: number, replaces: number): void {
+    this.#fixed?.snapshot(session, length, replaces);
+  }
+
+  /** What was written since the session went back to 0 tokens has overwritten some of what is to be had still: 0 is all that is left. */
+  spoil(session: number): void {
+    for (const rows of this.#rows) rows?.spoil(session);
   }
 
   /** `to` becomes what `from` was after n tokens, which `rewindLength` has found. isLive: `from` has just these now. */

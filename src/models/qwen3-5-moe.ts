@@ -16,6 +16,7 @@ import type { StateShape } from '../layers/state.ts';
 import { count, eosField, LIMITS, parseTextFields, positive } from './config.ts';
 import { expertNames, fusedForm, separateForm } from './expert-forms.ts';
 import type { BuildContext, Family, Model, ModelShape, Parts, TensorTable } from './family.ts';
+import { checkExperts } from './gqa-config.ts';
 import * as blocks from './qwen3-5-blocks.ts';
 import { ropeConfig, ropeFields, ropeOf } from './rope-config.ts';
 import { centredNorm, matrix, modelOf } from './tensors.ts';
@@ -72,13 +73,12 @@ function parseConfig(raw: Readonly<Record<string, unknown>>) {
     const types = c.layer_types?.length ?? c.num_hidden_layers;
     if (types !== c.num_hidden_layers) issue('layer_types', 'must have num_hidden_layers entries');
     if ((c.head_dim * partial) % 2 !== 0) issue('head_dim', 'must give an even number of rotated elements');
-    if (c.num_attention_heads % c.num_key_value_heads !== 0) {
-      issue('num_key_value_heads', 'must divide num_attention_heads');
-    }
-    if (c.linear_num_value_heads % c.linear_num_key_heads !== 0) {
-      issue('linear_num_key_heads', 'must divide linear_num_value_heads');
-    }
-    if (c.num_experts_per_tok > c.num_experts) issue('num_experts_per_tok', 'must not exceed num_experts');
+    const divides = (part: keyof typeof c, whole: keyof typeof c) => {
+      if (Number(c[whole]) % Number(c[part]) !== 0) issue(part, `must divide ${whole}`);
+    };
+    divides('num_key_value_heads', 'num_attention_heads');
+    divides('linear_num_key_heads', 'linear_num_value_heads');
+    checkExperts(c.num_experts_per_tok, c.num_experts, issue);
   });
   const isFull = Array.from({ length: c.num_hidden_layers }, (_, i) =>
     c.layer_types ? c.layer_types[i] === 'full_attention' : (i + 1) % c.full_attention_interval === 0,
@@ -222,16 +222,10 @@ function build(c: Qwen35MoeConfig, { compute, weights, experts, maxRows, context
     return new DeltaNet(compute, { layer, state: first[layer] }, delta, own, deltaWork);
   });
   const moeOf = (layer: number) => blocks.moeLayer(compute, layer, weights, layerPrefix(c, layer), c, shared);
-  const routed = makeMoeBlocks(
-    moeWork,
-    experts,
-    mixers.map((_, layer) => moeOf(layer)),
-  );
-  decoder.place(
-    { embedding, norm, head },
-    mixers.map((mixer, i) => ({ mixer, feedForward: routed[i] })),
-    eps,
-  );
+  const moeLayers = mixers.map((_, layer) => moeOf(layer));
+  const routed = makeMoeBlocks(moeWork, experts, moeLayers);
+  const layers = mixers.map((mixer, i) => ({ mixer, feedForward: routed[i] }));
+  decoder.place({ embedding, norm, head }, layers, eps);
   if (prediction) {
     const [embeddingNorm, hiddenNorm, finalNorm] = MTP_NORMS.map(name => weights.vector(name));
     const project = weights.matrix('mtp.fc.weight');
