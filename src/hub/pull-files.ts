@@ -127,6 +127,7 @@ function worst(failures: readonly unknown[], id: string): unknown {
     return new HubError('HUB_STOPPED', `the download of ${id} was stopped`, { hint: general.hint });
   }
   if (general !== undefined || failures.length === 1) return general ?? failures[0];
+  const more = failures.length === 2 ? 'one more file is' : `${failures.length - 1} more files are`;
   const { code, message, hint, details } = failures[0] as HubError;
-  return new HubError(code, `${message} (and ${failures.length - 1} more files are wrong)`, { hint, details });
+  return new HubError(code, `${message} (${more} wrong too)`, { hint, details });
 }
