@@ -86,13 +86,45 @@ describe('large matrices', () => {
     const checkpoint = fake({ ...entries(), [name]: ['U8', [bytes]] }, { matrices });
     // room for two panels and a half
     const most = layoutBytes('q8g64', 40, 64) - 1;
-    const { records, dense } = resolveRecords(checkpoint, olmoe.tensors(config, PARTS), olmoe.shape(config, PARTS), most);
+    const { records, dense } = resolveRecords(
+      checkpoint,
+      olmoe.tensors(config, PARTS),
+      olmoe.shape(config, PARTS),
+      most,
+    );
     const pieces = dense.get(name)!.map(i => records[i]);
     expect(pieces.map(piece => piece.parts[0].rows)).toEqual([32, 32, 32, 4]);
     const panel = layoutBytes('q8g64', 16, 64);
     const start = checkpoint.tensors.get(name)!.offset;
     expect(pieces.map(piece => piece.extents[0].offset - start)).toEqual([0, 2 * panel, 4 * panel, 6 * panel]);
     expect(pieces.map(piece => piece.extents[0].bytes)).toEqual([2 * panel, 2 * panel, 2 * panel, panel]);
+  });
+
+  test('that are packed are cut too, so that readers need little staging', () => {
+    const name = 'model.embed_tokens.weight';
+    const vocabulary = 600_000;
+    const config = { ...CONFIG, vocab_size: vocabulary };
+    const tensors: Entries = {
+      ...entries(config),
+      [name]: ['U8', [vocabulary, 64]],
+      [`${name}.qs`]: ['F32', [vocabulary]],
+    };
+    const { records, dense } = resolve(tensors, config);
+    const pieces = dense.get(name)!.map(i => records[i]);
+    const rows = pieces.map(piece => piece.parts[0].rows);
+    expect(rows).toHaveLength(3);
+    expect(rows.reduce((sum, n) => sum + n, 0)).toBe(vocabulary);
+    for (const n of rows.slice(0, -1)) expect(n % 16).toBe(0);
+    let first = 0;
+    for (const piece of pieces) {
+      expect(piece.extents.reduce((sum, { bytes }) => sum + bytes, 0)).toBeLessThanOrEqual(2 ** 24);
+      expect(piece.packs[0]).toMatchObject({ packer: 'int8-row', rows: piece.parts[0].rows });
+      expect(piece.name).toBe(`${name} rows ${first}-${first + piece.parts[0].rows - 1}`);
+      first += piece.parts[0].rows;
+    }
+    // a conversion asks for whole tensors
+    const whole = resolve(tensors, config, Number.POSITIVE_INFINITY);
+    expect(whole.dense.get(name)).toHaveLength(1);
   });
 
   test('are cut at whole rows even when one is larger than allowed', () => {

@@ -2,7 +2,14 @@
 
 import type { Checkpoint } from '../formats/checkpoint-types.ts';
 import { isTileLayout, layoutBytes, TILE_ROWS } from '../quant/layouts.ts';
-import { resolveExpert, resolveFloatMatrix, resolveHeads, resolveMatrix, resolveVector } from '../quant/resolve.ts';
+import {
+  resolveExpert,
+  resolveFloatMatrix,
+  resolveHeads,
+  resolveMatrix,
+  resolveRef,
+  resolveVector,
+} from '../quant/resolve.ts';
 import type { StoredRecord } from '../quant/stored.ts';
 import { requireComplete, requireKnown } from './census.ts';
 import type { DenseTensor, ModelShape, TensorTable } from './family.ts';
@@ -27,7 +34,7 @@ export function resolveRecords(
   const records: StoredRecord[] = [];
   const dense = new Map<string, number[]>();
   for (const tensor of table.dense) {
-    const pieces = cut(resolveDense(checkpoint, tensor), maxPieceBytes);
+    const pieces = cut(checkpoint, tensor, resolveDense(checkpoint, tensor), maxPieceBytes);
     dense.set(
       tensor.name,
       pieces.map(piece => records.push(piece) - 1),
@@ -60,21 +67,44 @@ function resolveStep(checkpoint: Checkpoint, { role, from, rows, columns, stored
   return resolveMatrix(checkpoint, from, rows, columns, { stored });
 }
 
-/** Cuts a matrix that is read as it is into pieces of whole row panels; what needs packing stays whole. */
-function cut(record: StoredRecord, maxBytes: number): StoredRecord[] {
+/**
+ * What is packed goes through a staging area that every reader has. The experts of many models need as much; with whole matrices it
+ * could be a gigabyte each.
+ */
+const MAX_PACKED_PIECE_BYTES = 2 ** 24;
+
+/** Cuts a matrix into pieces of whole row panels that are read, and packed where they must be, each by itself. */
+function cut(checkpoint: Checkpoint, tensor: DenseTensor, record: StoredRecord, maxBytes: number): StoredRecord[] {
   const [part] = record.parts;
-  if (part.source === null || part.fileBytes <= maxBytes) return [record];
+  if (part.source !== null) return part.fileBytes <= maxBytes ? [record] : cutDirect(record, maxBytes);
+  const isPlain = part.rows > 1 && (tensor.load === undefined || tensor.load.step === 'plus-one');
+  const most = Math.min(maxBytes, MAX_PACKED_PIECE_BYTES);
+  if (!isPlain || maxBytes === Number.POSITIVE_INFINITY || part.fileBytes <= most) return [record];
+  const { name, from = name, rows: of, columns } = tensor;
+  const step = Math.max(TILE_ROWS, Math.floor((most / part.fileBytes) * (of / TILE_ROWS)) * TILE_ROWS);
+  const pieces: StoredRecord[] = [];
+  for (let first = 0; first < of; first += step) {
+    const rows = Math.min(step, of - first);
+    const piece = resolveRef(checkpoint, { name: from, rows: { first, step: 1, of } }, rows, columns);
+    pieces.push({ ...piece, name: `${name} rows ${first}-${first + rows - 1}` });
+  }
+  return pieces;
+}
+
+function cutDirect(record: StoredRecord, maxBytes: number): StoredRecord[] {
+  const [part] = record.parts;
+  const source = part.source!;
   const step = isTileLayout(part.layout) ? TILE_ROWS : 1;
   const stepBytes = layoutBytes(part.layout, step, part.columns);
   const rowsPerPiece = Math.max(1, Math.floor(maxBytes / stepBytes)) * step;
   const pieces: StoredRecord[] = [];
   for (let row = 0; row < part.rows; row += rowsPerPiece) {
     const rows = Math.min(rowsPerPiece, part.rows - row);
-    const offset = record.extents[part.source.extent].offset + part.source.offset + (row / step) * stepBytes;
+    const offset = record.extents[source.extent].offset + source.offset + (row / step) * stepBytes;
     const bytes = layoutBytes(part.layout, rows, part.columns);
     pieces.push({
       name: `${record.name} rows ${row}-${row + rows - 1}`,
-      extents: [{ file: record.extents[part.source.extent].file, offset, bytes }],
+      extents: [{ file: record.extents[source.extent].file, offset, bytes }],
       parts: [{ ...part, rows, fileBytes: bytes, source: { extent: 0, offset: 0 } }],
       packs: [],
       sha256: null,

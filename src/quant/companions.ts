@@ -18,10 +18,11 @@ const HOLDERS = ['_packed', '_blocks'];
 
 /** Name of the matrix that a tensor called `name` may belong to; null when its name says nothing of the kind. */
 export function matrixOfCompanion(name: string): string | null {
-  const suffix = SUFFIX.exec(name);
-  if (suffix) return name.slice(0, suffix.index);
+  // before the suffixes: `.input_scale` ends like one of them
   const sibling = SIBLING.exec(name);
-  return sibling ? `${name.slice(0, sibling.index)}.weight` : null;
+  if (sibling) return `${name.slice(0, sibling.index)}.weight`;
+  const suffix = SUFFIX.exec(name);
+  return suffix ? name.slice(0, suffix.index) : null;
 }
 
 export function isOfActivations(name: string): boolean {
