@@ -235,6 +235,8 @@ export interface ScoreRequest {
   readonly logits?: boolean;
   readonly hidden?: boolean;
   readonly router?: boolean;
+  /** Which keys the indexers choose, in models that have some. */
+  readonly selected?: boolean;
   /** What the prediction head says, given the true next tokens; for engines opened with `mtp`. */
   readonly mtp?: boolean;
 }
@@ -247,6 +249,8 @@ export interface ScoreResult {
   hidden?: Float32Array[];
   /** Per layer: chosen experts in slot order [tokens, topK], and their weights. */
   router?: { ids: Int32Array; weights: Float32Array }[];
+  /** Per layer, per token: positions of the keys that its indexer chose, ascending; null for layers without one. */
+  selected?: (Int32Array[] | null)[];
   /** Row t: logits of token t + 2 [tokens - 1, vocab], and the head's hidden state before its last norm [tokens - 1, hiddenSize]. */
   mtp?: { logits: Float32Array; hidden: Float32Array };
 }

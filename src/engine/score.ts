@@ -1,4 +1,4 @@
-/** Teacher-forced evaluation of a token sequence: losses, logits, hidden states, router choices. */
+/** Teacher-forced evaluation of a token sequence: losses, logits, hidden states, choices of routers and indexers. */
 
 import { RequestError } from '../common/errors.ts';
 import type { Arenas, Tensor } from '../compute/arenas.ts';
@@ -105,6 +105,7 @@ class Collector {
       this.result.hidden = hidden;
       this.observer.hidden = (layer, x, n) => this.#copy(arenas.floats(x), hidden[layer], x, n);
     }
+    if (request.selected) this.#collectSelected(info.layers);
     if (request.router) {
       const router = perLayer(() => ({
         ids: new Int32Array(tokens * info.topK),
@@ -116,6 +117,18 @@ class Collector {
         this.#copy(arenas.floats(weights), router[layer].weights, weights, n);
       };
     }
+  }
+
+  #collectSelected(layers: number): void {
+    const selected = Array.from({ length: layers }, (): Int32Array[] | null => null);
+    this.result.selected = selected;
+    this.observer.selected = (layer, selection, n) => {
+      const rows = (selected[layer] ??= []);
+      const words = this.#arenas.ints(selection);
+      for (let at = 0; at < n * selection.columns; at += selection.columns) {
+        rows.push(words.slice(at + 1, at + 1 + words[at]));
+      }
+    };
   }
 
   /** Rows first..first+n-1 of the whole sequence. */

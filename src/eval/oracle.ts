@@ -1,15 +1,15 @@
 /**
  * Compares the engine with a reference pack: a checkpoint directory that also holds reference.safetensors (input_ids,
- * logits, hidden.<layer>, router.<layer>.ids) and reference.json (greedy continuations, tolerance_hint), made by an
+ * logits, hidden.<layer>, router.<layer>.ids, index.<layer>.selected, mtp.*) and reference.json (greedy continuations, tolerance_hint), made by an
  * independent implementation in float32.
  */
 
 import { ModelFileError } from '../common/errors.ts';
-import type { Activations, Engine, EngineOptions } from '../engine/api.ts';
+import type { Activations, Engine, EngineOptions, ScoreResult } from '../engine/api.ts';
 import { openEngine } from '../engine/engine.ts';
 import type { KernelName } from '../kernels/kernels.ts';
 import { greedyTokens, leadingMatches } from './greedy.ts';
-import { type Reference, readReference, requireReference } from './reference.ts';
+import { hasPrediction, type Reference, readReference, requireReference } from './reference.ts';
 
 export interface OracleReport {
   readonly passed: boolean;
@@ -19,6 +19,10 @@ export interface OracleReport {
   readonly hiddenDifferences: readonly (number | null)[];
   /** (token, layer) pairs whose set of experts differs. */
   readonly routerMismatches: number;
+  /** (token, layer) pairs whose keys, chosen by an indexer, differ. */
+  readonly selectionMismatches: number;
+  /** Largest differences of the prediction head; null where the pack has none. */
+  readonly prediction: { readonly maxLogitDifference: number; readonly hiddenDifference: number | null } | null;
   readonly greedy: readonly { readonly promptTokens: number; readonly matching: number; readonly total: number }[];
   /** The first thing that differs, by layer; null when nothing does. */
   readonly firstDifference: string | null;
@@ -32,7 +36,7 @@ export type OracleOptions = Omit<EngineOptions, 'model'>;
 /** Runs a pack. Opens and closes its own engine. */
 export async function evalOracle(directory: string, options: OracleOptions = {}): Promise<OracleReport> {
   requireReference(directory);
-  const engine = await openEngine({ ...options, model: directory });
+  const engine = await openEngine({ ...options, model: directory, mtp: hasPrediction(directory) });
   try {
     return await compareWithReference(engine, readReference(directory, engine.info.layers));
   } finally {
@@ -44,19 +48,30 @@ export async function evalOracle(directory: string, options: OracleOptions = {})
 export async function compareWithReference(engine: Engine, reference: Reference): Promise<OracleReport> {
   const { tolerance } = reference;
   checkWidths(engine, reference);
-  const got = await engine.score({ ids: reference.inputIds, logits: true, hidden: true, router: true });
+  const got = await engine.score({
+    ids: reference.inputIds,
+    logits: true,
+    hidden: true,
+    router: true,
+    selected: true,
+    mtp: reference.mtp !== null,
+  });
   let firstDifference: string | null = null;
   const notice = (what: string) => {
     firstDifference ??= what;
   };
   const hiddenDifferences: (number | null)[] = [];
   let routerMismatches = 0;
+  let selectionMismatches = 0;
   for (let layer = 0; layer < engine.info.layers; layer++) {
+    const tokens = (count: number) => `layer ${layer}: ${count} ${count === 1 ? 'token chooses' : 'tokens choose'}`;
+    const others = countSelectionMismatches(got.selected?.[layer] ?? null, reference.selected[layer]);
+    if (others > 0) notice(`${tokens(others)} other keys`);
+    selectionMismatches += others;
     const wrong = countRouterMismatches(got.router![layer].ids, reference.routerIds[layer], engine.info.topK);
-    if (wrong > 0) notice(`layer ${layer}: ${wrong} ${wrong === 1 ? 'token chooses' : 'tokens choose'} other experts`);
+    if (wrong > 0) notice(`${tokens(wrong)} other experts`);
     routerMismatches += wrong;
-    const expected = reference.hidden[layer];
-    const difference = expected && maxDifference(got.hidden![layer], expected);
+    const difference = hiddenDifference(got.hidden![layer], reference, layer);
     hiddenDifferences.push(difference);
     if (difference !== null && !(difference <= tolerance * HIDDEN_SLACK)) {
       notice(`layer ${layer}: hidden state differs by ${difference.toExponential(2)}`);
@@ -65,6 +80,10 @@ export async function compareWithReference(engine: Engine, reference: Reference)
   const maxLogitDifference = maxDifference(got.logits!, reference.logits);
   if (!(maxLogitDifference <= tolerance)) {
     notice(`logits differ by ${maxLogitDifference.toExponential(2)} (tolerance ${tolerance.toExponential(1)})`);
+  }
+  const prediction = comparePrediction(got.mtp, reference.mtp);
+  if (prediction && !(prediction.maxLogitDifference <= tolerance)) {
+    notice(`logits of the prediction head differ by ${prediction.maxLogitDifference.toExponential(2)}`);
   }
   const greedy = [];
   for (const sample of reference.greedy) {
@@ -81,6 +100,8 @@ export async function compareWithReference(engine: Engine, reference: Reference)
     maxLogitDifference,
     hiddenDifferences,
     routerMismatches,
+    selectionMismatches,
+    prediction,
     greedy,
     firstDifference,
   };
@@ -93,19 +114,55 @@ const HIDDEN_SLACK = 10;
 function checkWidths(engine: Engine, reference: Reference): void {
   const rows = reference.inputIds.length;
   const { vocabSize, hiddenSize, topK } = engine.info;
-  const widths: readonly (readonly [string, number, ArrayLike<number> | null])[] = [
-    ['logits', vocabSize, reference.logits],
-    ...reference.hidden.map((values, layer) => [`hidden.${layer}`, hiddenSize, values] as const),
-    ...reference.routerIds.map((values, layer) => [`router.${layer}.ids`, topK, values] as const),
+  const { hiddenRows, mtp } = reference;
+  const widths: readonly (readonly [string, number, ArrayLike<number> | null, number])[] = [
+    ['logits', vocabSize, reference.logits, rows],
+    ...reference.hidden.map(
+      (values, layer) => [`hidden.${layer}`, hiddenSize, values, hiddenRows?.length ?? rows] as const,
+    ),
+    ...reference.routerIds.map((values, layer) => [`router.${layer}.ids`, topK, values, rows] as const),
+    ['mtp.logits', vocabSize, mtp?.logits ?? null, mtp?.rows ?? 0],
+    ['mtp.hidden', hiddenSize, mtp?.hidden ?? null, mtp?.rows ?? 0],
   ];
-  for (const [name, width, values] of widths) {
-    if (values === null || values.length === rows * width) continue;
-    const got = `${values.length} values for ${rows} tokens`;
+  for (const [name, width, values, tokens] of widths) {
+    if (values === null || values.length === tokens * width) continue;
+    const got = `${values.length} values for ${tokens} tokens`;
     throw new ModelFileError('BAD_REFERENCE', `${name} has ${got}; this model makes ${width} per token`, {
       hint: 'the reference belongs to another model',
-      details: { tensor: name, expected: rows * width, got: values.length },
+      details: { tensor: name, expected: tokens * width, got: values.length },
     });
   }
+  const outside = hiddenRows?.find(row => row < 0 || row >= rows);
+  if (outside === undefined) return;
+  throw new ModelFileError('BAD_REFERENCE', `hidden_rows names token ${outside} of ${rows}`, {
+    hint: 'a reference pack has hidden states of its own tokens',
+    details: { tensor: 'hidden_rows', got: outside },
+  });
+}
+
+/** Largest difference of a layer's hidden states at the tokens that the reference has; null when it has none. */
+function hiddenDifference(
+  got: Float32Array,
+  { hidden, hiddenRows, inputIds }: Reference,
+  layer: number,
+): number | null {
+  const expected = hidden[layer];
+  if (expected === null) return null;
+  if (hiddenRows === null) return maxDifference(got, expected);
+  const width = got.length / inputIds.length;
+  const rows = hiddenRows.map((row, i) =>
+    maxDifference(got.subarray(row * width, (row + 1) * width), expected.subarray(i * width, (i + 1) * width)),
+  );
+  return rows.reduce((max, difference) => Math.max(max, difference), 0);
+}
+
+function comparePrediction(got: ScoreResult['mtp'], expected: Reference['mtp']): OracleReport['prediction'] {
+  if (!got || expected === null) return null;
+  const difference = (a: Float32Array, b: Float32Array) => maxDifference(a.subarray(0, b.length), b);
+  return {
+    maxLogitDifference: difference(got.logits, expected.logits),
+    hiddenDifference: expected.hidden && difference(got.hidden, expected.hidden),
+  };
 }
 
 /** Largest |a - b|; NaN when one is NaN. Same lengths. */
@@ -124,4 +181,15 @@ function countRouterMismatches(got: Int32Array, expected: readonly number[] | nu
     if (a.some((id, i) => id !== b[i])) wrong++;
   }
   return wrong;
+}
+
+/** Tokens whose list of keys differs; all of them when the engine has no indexer there. */
+function countSelectionMismatches(
+  got: readonly Int32Array[] | null,
+  expected: readonly (readonly number[])[] | null,
+): number {
+  if (expected === null) return 0;
+  const isSame = (keys: readonly number[], row: number) =>
+    got?.[row]?.length === keys.length && keys.every((key, i) => got[row][i] === key);
+  return expected.filter((keys, row) => !isSame(keys, row)).length;
 }

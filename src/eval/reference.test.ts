@@ -3,9 +3,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeEach, describe, expect, test } from 'vitest';
 import { evalOracle, maxDifference } from './oracle.ts';
-import { readReference } from './reference.ts';
+import { hasPrediction, readReference } from './reference.ts';
 
 const PACK = new URL('../../test/oracles/olmoe/', import.meta.url).pathname;
+const GLM = new URL('../../test/oracles/glm-moe-dsa/', import.meta.url).pathname;
 const LAYERS = 3;
 
 const folder = mkdtempSync(join(tmpdir(), 'coli-reference-'));
@@ -35,6 +36,20 @@ test('a pack is read with one row per token', () => {
   expect(reference.routerIds.map(ids => ids?.length)).toEqual([384, 384, 384]);
   expect(reference.tolerance).toBe(1e-4);
   expect(readReference(folder, LAYERS + 1).hidden[LAYERS]).toBeNull();
+});
+
+test('a pack of an indexer and a prediction head has both', () => {
+  const { selected, mtp, hiddenRows } = readReference(GLM, 5);
+  expect(hasPrediction(GLM)).toBe(true);
+  expect(hasPrediction(PACK)).toBe(false);
+  expect(hiddenRows).toBeNull();
+  expect(selected.map(keys => keys?.length ?? null)).toEqual([96, 96, null, 96, null]);
+  // top 16 of what a token sees
+  expect(selected[0]?.map(keys => keys.length)).toEqual(Array.from({ length: 96 }, (_, i) => Math.min(i + 1, 16)));
+  expect(selected[0]?.[3]).toEqual([0, 1, 2, 3]);
+  expect(mtp).toMatchObject({ rows: 64 });
+  expect(mtp?.logits.length).toBe(64 * 512);
+  expect(mtp?.hidden?.length).toBe(64 * 64);
 });
 
 describe('what is no pack', () => {

@@ -24,10 +24,16 @@ export interface Reference {
   readonly inputIds: readonly number[];
   /** [tokens, vocab] */
   readonly logits: Float32Array;
-  /** Per layer [tokens, hidden], where the pack has it. */
+  /** Per layer [tokens, hidden], where the pack has it; [hiddenRows, hidden] if it has some tokens only. */
   readonly hidden: readonly (Float32Array | null)[];
+  /** Tokens that `hidden` is about; null = all. */
+  readonly hiddenRows: readonly number[] | null;
   /** Per layer [tokens, topK], where the pack has it. */
   readonly routerIds: readonly (readonly number[] | null)[];
+  /** Per layer, per token: keys that its indexer chooses, ascending; where the pack has it. */
+  readonly selected: readonly (readonly (readonly number[])[] | null)[];
+  /** The prediction head after the first tokens: [rows, vocab] and [rows, hidden]. */
+  readonly mtp: { readonly rows: number; readonly logits: Float32Array; readonly hidden: Float32Array | null } | null;
   readonly tolerance: number;
   readonly greedy: readonly { readonly prompt_ids: number[]; readonly generated_ids: number[] }[];
 }
@@ -40,6 +46,11 @@ export function requireReference(directory: string): void {
     hint: `a reference pack is a model directory that also has ${JSON_FILE} and ${TENSOR_FILE}`,
     details: { missing },
   });
+}
+
+/** Whether the pack in `directory` says what a prediction head predicts. Reads a header only. */
+export function hasPrediction(directory: string): boolean {
+  return new TensorFile(join(directory, TENSOR_FILE)).rows('mtp.logits') !== null;
 }
 
 /** Reads the pack in `directory`; its arrays have one row per input id, or BAD_REFERENCE says which one does not. */
@@ -55,14 +66,40 @@ export function readReference(directory: string, layers: number): Reference {
   const inputIds = pack.integers('input_ids') ?? pack.missing('input_ids');
   const rows = inputIds.length;
   const perLayer = Array.from({ length: layers }, (_, layer) => layer);
+  const hiddenRows = pack.integers('hidden_rows');
   return {
     inputIds,
     logits: pack.floats('logits', rows) ?? pack.missing('logits'),
-    hidden: perLayer.map(layer => pack.floats(`hidden.${layer}`, rows)),
+    hidden: perLayer.map(layer => pack.floats(`hidden.${layer}`, hiddenRows?.length ?? rows)),
+    hiddenRows,
+    selected: perLayer.map(layer => selectedKeys(pack.integers(`index.${layer}.selected`, rows), rows)),
+    mtp: readPrediction(pack, rows),
     routerIds: perLayer.map(layer => pack.integers(`router.${layer}.ids`, rows)),
     tolerance: parsed.data.tolerance_hint,
     greedy: parsed.data.greedy,
   };
+}
+
+/** [rows, some] -> a list per row, without what only fills it up: numbers that are no position. */
+function selectedKeys(all: readonly number[] | null, rows: number): number[][] | null {
+  if (all === null) return null;
+  const width = all.length / rows;
+  const isPosition = (key: number) => key >= 0 && key < rows;
+  return Array.from({ length: rows }, (_, row) =>
+    all
+      .slice(row * width, (row + 1) * width)
+      .filter(isPosition)
+      .sort((a, b) => a - b),
+  );
+}
+
+/** Packs keep as many rows as they like; nothing is predicted after the last token. */
+function readPrediction(pack: TensorFile, tokens: number): Reference['mtp'] {
+  const rows = pack.rows('mtp.logits');
+  if (rows === null) return null;
+  if (rows >= tokens) pack.refuse('mtp.logits', `has ${rows} rows for ${tokens} tokens`);
+  const logits = pack.floats('mtp.logits', rows) ?? pack.missing('mtp.logits');
+  return { rows, logits, hidden: pack.floats('mtp.hidden', rows) };
 }
 
 /** The tensors of reference.safetensors; null for one that it does not have. */
@@ -85,8 +122,17 @@ class TensorFile {
     return bytes && Array.from(new BigInt64Array(bytes.buffer), Number);
   }
 
+  /** First dimension of a tensor. */
+  rows(name: string): number | null {
+    return this.#tensors.find(t => t.name === name)?.shape[0] ?? null;
+  }
+
   missing(name: string): never {
-    throw bad(this.#path, `${name} is missing`, { tensor: name });
+    this.refuse(name, 'is missing');
+  }
+
+  refuse(name: string, what: string): never {
+    throw bad(this.#path, `${name} ${what}`, { tensor: name });
   }
 
   #bytes(name: string, dtype: Dtype, rows?: number): Uint8Array<ArrayBuffer> | null {
