@@ -2,10 +2,10 @@
 
 import { ConfigError, RequestError } from '../common/errors.ts';
 import { MAX_ARENA_BYTES } from '../compute/arenas.ts';
-import { openCheckpoint } from '../formats/checkpoint.ts';
 import type { Checkpoint } from '../formats/checkpoint-types.ts';
 import { eosField } from '../models/config.ts';
 import type { Family, ModelShape, Parts, TensorTable } from '../models/family.ts';
+import { openModel } from '../models/open.ts';
 import { type ModelRecords, resolveRecords } from '../models/records.ts';
 import { familyOf } from '../models/registry.ts';
 import { RecordTable } from '../storage/record-table.ts';
@@ -31,7 +31,7 @@ export function readModel(
   { model, verify, mtp }: Pick<EngineOptions, 'model' | 'verify' | 'mtp'>,
   arenaBytes: number = MAX_ARENA_BYTES,
 ): ModelFiles {
-  const checkpoint = openCheckpoint(model);
+  const checkpoint = openModel(model);
   const family = familyOf(checkpoint.config);
   const config = family.parseConfig(checkpoint.config);
   const parts = { mtp: mtp ?? false };

@@ -5,6 +5,7 @@ import { PlanError, RequestError } from '../common/errors.ts';
 import { Arenas, MAX_ARENA_BYTES } from '../compute/arenas.ts';
 import { Compute } from '../compute/compute.ts';
 import { ExpertStore } from '../experts/store.ts';
+import type { Checkpoint } from '../formats/checkpoint-types.ts';
 import { statOf } from '../formats/files.ts';
 import { grammarWorkerBytes } from '../grammar/memory.ts';
 import { ATTENTION_SCRATCH, DELTA_SCRATCH, SELECT_SCRATCH } from '../kernels/kernels.ts';
@@ -119,7 +120,7 @@ function planWith(files: ModelFiles, options: EngineOptions, settings: Settings)
   const runtime = overheadBytes({
     lanes: settings.lanes,
     readers: settings.readers,
-    tokenizerBytes: statOf(join(checkpoint.directory, 'tokenizer.json'))?.size ?? 0,
+    tokenizerBytes: tokenizerBytes(checkpoint),
     tensors: checkpoint.tensors.size,
     records: checkpoint.container?.experts.size ?? 0,
     context: settings.context,
@@ -145,6 +146,10 @@ function planWith(files: ModelFiles, options: EngineOptions, settings: Settings)
     },
     chunk => buildModel(files, settings, chunk),
   );
+}
+
+function tokenizerBytes({ directory, gguf }: Checkpoint): number {
+  return statOf(join(directory, 'tokenizer.json'))?.size ?? gguf?.tokenizerBytes ?? 0;
 }
 
 /** Memory for writing and finding saved keys and values. */

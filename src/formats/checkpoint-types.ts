@@ -64,6 +64,7 @@ export interface ContainerIndex {
 }
 
 export interface Checkpoint {
+  /** What the user named: a directory, or a GGUF file. */
   readonly directory: string;
   /** Parsed config.json (shape unchecked: each family has its schema). */
   readonly config: Readonly<Record<string, unknown>>;
@@ -77,4 +78,6 @@ export interface Checkpoint {
   readonly unindexedTensors?: readonly string[];
   /** Sum of the sizes of `files`. */
   readonly bytesOnDisk: number;
+  /** Of GGUF files, whose metadata take the place of all JSON files. `tokenizerBytes`: vocabulary and merges. */
+  readonly gguf?: { readonly tokenizerBytes: number };
 }

@@ -143,7 +143,13 @@ export function namesIn(directory: string): string[] {
 
 /** True for a link whose target is gone too: reading it then fails by name instead of passing as "not there". */
 export function isThere(path: string): boolean {
-  return reading(path, () => fs.lstatSync(path, { throwIfNoEntry: false })) !== undefined;
+  try {
+    return fs.lstatSync(path, { throwIfNoEntry: false }) !== undefined;
+  } catch (error) {
+    // nothing lies below a file
+    if ((error as NodeJS.ErrnoException).code === 'ENOTDIR') return false;
+    throw unreadable(path, error);
+  }
 }
 
 function unreadable(path: string, error: unknown): Error {

@@ -6,6 +6,7 @@
 import { join } from 'node:path';
 import { TokenizerError } from '../common/errors.ts';
 import { isThere } from '../formats/files.ts';
+import { findGguf } from '../formats/gguf-files.ts';
 import {
   formatJsonPath,
   isJsonObject,
@@ -14,6 +15,7 @@ import {
   MAX_TOKENIZER_BYTES,
   readJsonObject,
 } from '../formats/json.ts';
+import { readGgufTokenizer } from './gguf-tokenizer.ts';
 
 /** Tables are sized by the largest id; the largest published vocabulary has about 262,000 entries. */
 export const MAX_TOKEN_ID = 2 ** 22 - 1;
@@ -76,9 +78,15 @@ export function tokenizerFault(code: string, path: JsonPath, what: string, file 
   });
 }
 
+/** Of a model directory or a GGUF file; a tokenizer.json beside a GGUF file takes the place of what that one holds. */
 export function readTokenizerFile(directory: string): TokenizerFile {
   const path = join(directory, 'tokenizer.json');
   if (!isThere(path)) {
+    const gguf = findGguf(directory);
+    if (gguf) {
+      const { tokenizer, config } = readGgufTokenizer(gguf[0]);
+      return checkTokenizer(tokenizer, config, directory);
+    }
     throw new TokenizerError('TOKENIZER_MISSING', `${path} does not exist`, {
       hint: 'copy tokenizer.json and tokenizer_config.json of the model into its directory',
       details: { file: path },
