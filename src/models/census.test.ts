@@ -141,12 +141,17 @@ describe('nothing else', () => {
     `${LAYERS[0]}.experts.1.up_proj.input_scale`,
     `${LAYERS[0]}.experts.1.up_proj.scale`,
     `${LAYERS[0]}.experts.gate_up_proj_blocks`,
-    `${LAYERS[0]}.experts.gate_up_proj_scales`,
     `${LAYERS[1]}.kv_b.weight_scale_inv`,
     'vision.patch.weight',
     'vision.patch.weight_scale_inv',
   ])('%s is known', name => {
-    expect(() => known({ ...rest(), [name]: ['F32', [1]] })).not.toThrow();
+    const entries = { ...rest(), [w]: ['BF16', [1]], [name]: ['F32', [1]] } as Entries;
+    expect(() => known(entries)).not.toThrow();
+  });
+
+  test('scales of a matrix that is not there are not known', () => {
+    const error = refusal(() => known({ ...rest(), [`${w}_scale_inv`]: ['F32', [1]] }));
+    expect(error.details).toEqual({ count: 1, tensors: [`${w}_scale_inv`] });
   });
 
   test.each([

@@ -86,7 +86,8 @@ export function requireKnown(checkpoint: Checkpoint, table: TensorTable): void {
   const unknown = [...checkpoint.tensors.keys()].filter(name => {
     if (isKnown(name)) return false;
     const matrix = matrixOfCompanion(name);
-    return matrix === null || !isKnown(matrix);
+    if (matrix === null) return true;
+    return !table.ignored.some(pattern => pattern.test(matrix)) && !(known.has(matrix) && isStored(checkpoint, matrix));
   });
   if (unknown.length === 0) return;
   const count = unknown.length === 1 ? '1 tensor' : `${unknown.length} tensors`;
