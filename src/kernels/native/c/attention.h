@@ -44,7 +44,7 @@ INLINE const uint8_t *rowAt(const bool selected, const Queries *a, int64_t key, 
 // `count` keys from `key` on, of one block unless they were selected, and `queries` queries from `first` on.
 INLINE void scoreSome(const int layout, const int queries, const bool selected, const int count, const Queries *a,
                       int first, const float *const *q, int64_t key) {
-  float result[4][4];
+  Four result[4] = {{0}};
   if (selected) {
     const uint8_t *rows[4];
     UNROLL for (int i = 0; i < count; i++) rows[i] = rowAt(true, a, key + i, a->keyBytes, a->keyOffset);
@@ -52,8 +52,12 @@ INLINE void scoreSome(const int layout, const int queries, const bool selected, 
   } else {
     dots(layout, count, queries, rowAt(false, a, key, a->keyBytes, a->keyOffset), a->keyBytes, q, a->keyDim, result);
   }
-  UNROLL for (int j = 0; j < queries; j++)
-    UNROLL for (int i = 0; i < count; i++) a->scores[first + j][key + i] = result[i][j] * a->scale;
+  UNROLL for (int j = 0; j < queries; j++) {
+    float *scores = a->scores[first + j] + key;
+    result[j] *= a->scale;
+    if (count == 4) *(LooseFour *)scores = result[j];
+    else UNROLL for (int i = 0; i < count; i++) scores[i] = result[j][i];
+  }
 }
 
 // scores = (q . K[key]) * scale for the keys from..to, for `queries` queries from `first` on.

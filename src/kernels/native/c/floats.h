@@ -60,9 +60,24 @@ INLINE void addProducts(const int layout, const int rows, const int xs, const ui
   }
 }
 
-// rows x xs dots of `columns` elements: result[i][j] = w[i] . x[j].
+// The sums of rows x xs dots: result[j][i] belongs to row i and x j.
+INLINE void treesOfAll(const int rows, const int xs, Floats sum[4][4][PARTS], Four result[4]) {
+  if (rows == 4) {
+    UNROLL for (int j = 0; j < xs; j++) result[j] = treesOf(sum[0][j], sum[1][j], sum[2][j], sum[3][j]);
+  } else if (xs == 4) {
+    UNROLL for (int i = 0; i < rows; i++) {
+      const Four all = treesOf(sum[i][0], sum[i][1], sum[i][2], sum[i][3]);
+      UNROLL for (int j = 0; j < 4; j++) result[j][i] = all[j];
+    }
+  } else {
+    UNROLL for (int i = 0; i < rows; i++)
+      UNROLL for (int j = 0; j < xs; j++) result[j][i] = treeOf(sum[i][j]);
+  }
+}
+
+// rows x xs dots of `columns` elements: result[j][i] = w[i] . x[j].
 INLINE void dotsOf(const int layout, const int rows, const int xs, const uint8_t *const *w, const float *const *x,
-                   int64_t columns, float result[4][4]) {
+                   int64_t columns, Four result[4]) {
   Floats sum[4][4][PARTS];
   const uint8_t *wAt[4];
   const float *xAt[4];
@@ -87,13 +102,12 @@ INLINE void dotsOf(const int layout, const int rows, const int xs, const uint8_t
     }
     addProducts(layout, rows, xs, wAt, xAt, sum);
   }
-  UNROLL for (int i = 0; i < rows; i++)
-    UNROLL for (int j = 0; j < xs; j++) result[i][j] = treeOf(sum[i][j]);
+  treesOfAll(rows, xs, sum, result);
 }
 
 // The same for rows that are rowBytes apart.
 INLINE void dots(const int layout, const int rows, const int xs, const uint8_t *w, int64_t rowBytes,
-                 const float *const *x, int64_t columns, float result[4][4]) {
+                 const float *const *x, int64_t columns, Four result[4]) {
   const uint8_t *each[4];
   UNROLL for (int i = 0; i < rows; i++) each[i] = w + i * rowBytes;
   dotsOf(layout, rows, xs, each, x, columns, result);
@@ -103,16 +117,16 @@ INLINE void dots(const int layout, const int rows, const int xs, const uint8_t *
 INLINE void rowsTimes(const int layout, const int xs, const uint8_t *w, int64_t columns, const float *const *x,
                       float *const *y, int64_t row0, int64_t row1) {
   const int64_t rowBytes = columns * floatBytes(layout);
-  float result[4][4];
+  Four result[4] = {{0}};
   int64_t row = row0;
   for (; row + ROWS_FOR(xs) <= row1; row += ROWS_FOR(xs)) {
     dots(layout, ROWS_FOR(xs), xs, w + row * rowBytes, rowBytes, x, columns, result);
-    UNROLL for (int i = 0; i < ROWS_FOR(xs); i++)
-      UNROLL for (int j = 0; j < xs; j++) y[j][row + i] = result[i][j];
+    UNROLL for (int j = 0; j < xs; j++)
+      UNROLL for (int i = 0; i < ROWS_FOR(xs); i++) y[j][row + i] = result[j][i];
   }
   for (; row < row1; row++) {
     dots(layout, 1, xs, w + row * rowBytes, rowBytes, x, columns, result);
-    UNROLL for (int j = 0; j < xs; j++) y[j][row] = result[0][j];
+    UNROLL for (int j = 0; j < xs; j++) y[j][row] = result[j][0];
   }
 }
 

@@ -9,26 +9,25 @@ enum { INDEX_HEADS = MAX_X, INDEX_KEYS = SUM_REGISTERS / (MAX_X * PARTS) >= 4 ? 
 
 // sum[key] += weight * max(score, 0) for heads head..head+heads-1 of `keys` keys.
 INLINE void addHeads(const int layout, const int heads, const int keys, const IndexCall *c, const float *q,
-                     const float *weights, const uint8_t *key, float sum[4]) {
-  float result[4][4];
+                     const float *weights, const uint8_t *key, Four *sum) {
+  Four result[4] = {{0}};
   const float *query[4];
   UNROLL for (int j = 0; j < heads; j++) query[j] = q + j * c->headDim;
   dots(layout, keys, heads, key, c->headDim * floatBytes(layout), query, c->headDim, result);
-  UNROLL for (int j = 0; j < heads; j++)
-    UNROLL for (int i = 0; i < keys; i++) {
-      const float score = result[i][j] * c->scale;
-      sum[i] += weights[j] * (score > 0 ? score : 0);
-    }
+  UNROLL for (int j = 0; j < heads; j++) {
+    const Four score = result[j] * c->scale;
+    *sum += weights[j] * (Four)((score > 0.0f) & (__typeof__(score > 0.0f))score);
+  }
 }
 
 // All heads of `keys` neighbouring keys of one block.
 INLINE void indexKeys(const int layout, const int keys, const IndexCall *c, int64_t row, const uint8_t *key, float *to) {
   const float *q = c->q + row * c->heads * c->headDim, *weights = c->weights + row * c->heads;
-  float sum[4] = {0};
+  Four sum = {0};
   int64_t head = 0;
   for (; head + INDEX_HEADS <= c->heads; head += INDEX_HEADS)
-    addHeads(layout, INDEX_HEADS, keys, c, q + head * c->headDim, weights + head, key, sum);
-  for (; head < c->heads; head++) addHeads(layout, 1, keys, c, q + head * c->headDim, weights + head, key, sum);
+    addHeads(layout, INDEX_HEADS, keys, c, q + head * c->headDim, weights + head, key, &sum);
+  for (; head < c->heads; head++) addHeads(layout, 1, keys, c, q + head * c->headDim, weights + head, key, &sum);
   UNROLL for (int i = 0; i < keys; i++) to[i] = sum[i];
 }
 
