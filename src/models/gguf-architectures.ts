@@ -78,6 +78,9 @@ const LATENT: Names = {
   'attn_kv_a_mqa.weight': 'self_attn.kv_a_proj_with_mqa.weight',
   'attn_kv_a_norm.weight': 'self_attn.kv_a_layernorm.weight',
   'attn_kv_b.weight': 'self_attn.kv_b_proj.weight',
+  // the same apart, keys transposed: what the family makes of it on loading (models/mla-moe.ts)
+  'attn_k_b.weight': 'self_attn.kv_b_proj.keys',
+  'attn_v_b.weight': 'self_attn.kv_b_proj.values',
 };
 
 // ---- configs --------------------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ const OUTER: Readonly<Record<string, string>> = {
   'output_norm.weight': 'model.norm.weight',
   'output.weight': 'lm_head.weight',
 };
+/** One matrix per head in the file, all heads in one where they are used. */
+const PER_HEAD = /\.kv_b_proj\.(?:keys|values)$/;
 const BLOCK = /^blk\.(0|[1-9]\d{0,4})\.(.+)$/;
 
 /** Settings for choosing tokens that publishers recommend, by their names in generation_config.json. */
@@ -64,9 +66,14 @@ function renamed(model: GgufModel, { names }: GgufArchitecture): Map<string, Ten
   for (const tensor of tensors.values()) {
     const name = newName(tensor.name, names, tensors);
     if (result.has(name)) throw sameTwice(model, tensor.name, name);
-    result.set(name, { ...tensor, name });
+    result.set(name, { ...tensor, name, shape: PER_HEAD.test(name) ? flat(tensor.shape) : tensor.shape });
   }
   return result;
+}
+
+/** [heads, rows, columns] -> [heads*rows, columns] */
+function flat(shape: readonly number[]): number[] {
+  return [shape.slice(0, -1).reduce((rows, size) => rows * size, 1), ...shape.slice(-1)];
 }
 
 function sameTwice(model: GgufModel, own: string, name: string): ModelFileError {

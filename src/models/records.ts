@@ -25,10 +25,11 @@ export interface ModelRecords {
 /** Reads the tensor table only. Throws when tensors are absent, unknown to the family, misshapen or in an unknown encoding. */
 export function resolveRecords(
   checkpoint: Checkpoint,
-  table: TensorTable,
+  wanted: TensorTable,
   shape: ModelShape,
   maxPieceBytes: number,
 ): ModelRecords {
+  const table = withMadeOnes(checkpoint, wanted);
   requireComplete(checkpoint, table, shape);
   requireKnown(checkpoint, table);
   const records: StoredRecord[] = [];
@@ -47,6 +48,15 @@ export function resolveRecords(
     records.push(resolveExpert(checkpoint, names, table));
   }
   return { records, dense, firstExpert };
+}
+
+/** What the family makes of another tensor on loading may be in the files already, under its own name, as in GGUF files. */
+function withMadeOnes({ tensors }: Checkpoint, table: TensorTable): TensorTable {
+  const dense = table.dense.map(({ from, stored, load, ...made }) => {
+    if (from !== undefined && tensors.has(made.name)) return made;
+    return { ...made, ...(from && { from }), ...(stored && { stored }), ...(load && { load }) };
+  });
+  return { ...table, dense };
 }
 
 /** A resident tensor with whatever is done to it on loading. */

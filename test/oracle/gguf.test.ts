@@ -14,17 +14,21 @@ import { readTokenizerFile } from '../../src/tokenizer/tokenizer-file.ts';
 import { tensorShapes, writeCheckpoint } from '../fixtures/checkpoint.ts';
 import { writeTiny } from '../fixtures/tiny.ts';
 import { blockColumns, decode, type GgufBlock, randomBlocks, typeId } from '../support/gguf-blocks.ts';
-import { packAsGguf } from '../support/gguf-packs.ts';
+import { type PackOptions, packAsGguf } from '../support/gguf-packs.ts';
 import { type GgufEntry, writeGguf, writeSplitGguf } from '../support/gguf-writer.ts';
 import { packDirectory, scoreWith } from '../support/packs.ts';
 
-const PACKS = [
-  ['olmoe', 'olmoe'],
-  ['qwen3-moe', 'qwen3moe'],
-  ['glm4-moe', 'glm4moe'],
-  ['minimax-m2', 'minimax-m2'],
-  ['gpt-oss', 'gpt-oss'],
-] as const;
+const PACKS: readonly (readonly [pack: string, architecture: string, options: PackOptions])[] = [
+  ['olmoe', 'olmoe', {}],
+  ['qwen3-moe', 'qwen3moe', {}],
+  ['glm4-moe', 'glm4moe', {}],
+  // the pack has digits in groups of up to three, which is not what the name stands for
+  ['minimax-m2', 'minimax-m2', { metadata: [['tokenizer.ggml.pre', ['string', 'glm4']]] }],
+  ['gpt-oss', 'gpt-oss', {}],
+  ['deepseek-v2-lite', 'deepseek2', {}],
+  ['deepseek-v3', 'deepseek2', {}],
+  ['deepseek-v3', 'deepseek2', { splitHeads: true }],
+];
 
 const directory = () => mkdtempSync(join(tmpdir(), 'gguf-'));
 
@@ -36,9 +40,9 @@ async function logitsOf(model: string, ids: readonly number[], kernels: KernelCh
 
 const INPUT = Array.from({ length: 40 }, (_, i) => 3 + ((i * 37) % 400));
 
-describe.each(PACKS)('%s', (pack, architecture) => {
+describe.each(PACKS)('%s as %s %j', (pack, architecture, options) => {
   const original = packDirectory(pack);
-  const path = writeGguf(join(directory(), `${pack}.gguf`), packAsGguf(original, architecture));
+  const path = writeGguf(join(directory(), `${pack}.gguf`), packAsGguf(original, architecture, options));
 
   test('gives the logits of the safetensors files, bit by bit', async () => {
     const [ours, theirs] = [await logitsOf(path, INPUT), await logitsOf(original, INPUT)];

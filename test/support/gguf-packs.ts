@@ -36,6 +36,7 @@ const NAMES: readonly (readonly [RegExp, string])[] = [
   [/^self_attn\.kv_a_proj_with_mqa\.weight$/, 'attn_kv_a_mqa.weight'],
   [/^self_attn\.kv_a_layernorm\.weight$/, 'attn_kv_a_norm.weight'],
   [/^self_attn\.kv_b_proj\.weight$/, 'attn_kv_b.weight'],
+  [/^self_attn\.([kv])_b\.weight$/, 'attn_$1_b.weight'],
   [/^(?:mlp|block_sparse_moe)\.(?:gate|router)\.(weight|bias)$/, 'ffn_gate_inp.$1'],
   [/^(?:mlp\.gate|block_sparse_moe)\.e_score_correction_bias$/, 'exp_probs_b.bias'],
   [/^mlp\.(gate|up|down)_proj\.weight$/, 'ffn_$1.weight'],
@@ -114,10 +115,51 @@ function separate({ name, shape, values }: Floats): Floats[] {
   });
 }
 
+/** Per head: key rows transposed, [latent, plain], and value rows, [value, latent]. */
+function splitHeads(tensor: Floats, config: Json): Floats[] {
+  const match = /^(.*self_attn)\.kv_b_proj\.weight$/.exec(tensor.name);
+  if (!match) return [tensor];
+  const [heads, plain, value, latent] = latentSizes(config);
+  const keys = new Float32Array(heads * latent * plain);
+  const values = new Float32Array(heads * value * latent);
+  for (let head = 0; head < heads; head++) {
+    const rows = head * (plain + value);
+    for (let l = 0; l < latent; l++) {
+      for (let d = 0; d < plain; d++) keys[(head * latent + l) * plain + d] = tensor.values[(rows + d) * latent + l];
+    }
+    const from = (rows + plain) * latent;
+    values.set(tensor.values.subarray(from, from + value * latent), head * value * latent);
+  }
+  return [
+    { name: `${match[1]}.k_b.weight`, shape: [heads, latent, plain], values: keys },
+    { name: `${match[1]}.v_b.weight`, shape: [heads, value, latent], values },
+  ];
+}
+
+function latentSizes(config: Json): number[] {
+  const fields = ['num_attention_heads', 'qk_nope_head_dim', 'v_head_dim', 'kv_lora_rank'];
+  return fields.map(field => Number(config[field]));
+}
+
+/** Attention over latents has one head of keys and values. */
+function latentMetadata(config: Json, a: string): Pair[] {
+  const [, plain, value, latent] = latentSizes(config);
+  const rotary = Number(config.qk_rope_head_dim);
+  return [
+    [`${a}.attention.head_count_kv`, ['u32', 1]],
+    [`${a}.attention.key_length`, ['u32', latent + rotary]],
+    [`${a}.attention.value_length`, ['u32', latent]],
+    [`${a}.attention.key_length_mla`, ['u32', plain + rotary]],
+    [`${a}.attention.value_length_mla`, ['u32', value]],
+  ];
+}
+
 export interface PackOptions {
   /** Type of a matrix; vectors, routers and everything small are F32. */
   readonly dtype?: (name: string, columns: number) => GgufFloat | 'Q8_0' | 'Q4_0';
   readonly metadata?: readonly Pair[];
+  /** kv_b as two tensors, the way of newer converters. */
+  readonly splitHeads?: boolean;
   /** Keys to leave out. */
   readonly without?: readonly string[];
 }
@@ -125,8 +167,12 @@ export interface PackOptions {
 /** The pack in `directory` as a GGUF file of `architecture`. */
 export function packAsGguf(directory: string, architecture: string, options: PackOptions = {}): GgufFile {
   const checkpoint = openCheckpoint(directory);
-  const tensors = joinExperts([...checkpoint.tensors.values()].map(tensor => readTensor(checkpoint, tensor)));
-  const metadata = [...modelMetadata(checkpoint.config, architecture), ...tokenizerMetadata(directory)];
+  const floats = joinExperts([...checkpoint.tensors.values()].map(tensor => readTensor(checkpoint, tensor)));
+  const { config } = checkpoint;
+  const tensors = options.splitHeads ? floats.flatMap(tensor => splitHeads(tensor, config)) : floats;
+  const latent = options.splitHeads ? latentMetadata(config, architecture) : [];
+  const all = [...modelMetadata(config, architecture), ...tokenizerMetadata(directory)];
+  const metadata = [...all.filter(([key]) => !latent.some(([other]) => other === key)), ...latent];
   const own = new Set([...(options.metadata ?? []).map(([key]) => key), ...(options.without ?? [])]);
   return {
     metadata: [...metadata.filter(([key]) => !own.has(key)), ...(options.metadata ?? [])],
