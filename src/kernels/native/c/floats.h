@@ -2,6 +2,7 @@
 #ifndef COLI_FLOATS_H
 #define COLI_FLOATS_H
 
+#include "blocks.h"
 #include "lanes.h"
 
 // Weight rows that are worked on together, so that activation rows come from the cache.
@@ -185,6 +186,10 @@ static float scaleAt(int layout, const uint8_t *tile, int64_t r) {
 
 // Row `row` of w to float32.
 static void decodeRow(int layout, const uint8_t *w, int64_t columns, int64_t row, float *y) {
+  if (isBlock(layout)) {
+    decodeBlockRow(layout, w, columns, row, y);
+    return;
+  }
   if (!isTile(layout)) {
     w += row * columns * floatBytes(layout);
     for (int64_t c = 0; c < columns; c += 16) {

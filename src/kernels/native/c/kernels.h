@@ -8,10 +8,49 @@
 #include <stdint.h>
 
 // LAYOUT_ID of quant/layouts.ts.
-enum { F32 = 0, BF16 = 1, F16 = 2, Q4 = 3, Q4_WIDE = 4, Q8 = 5, Q8_WIDE = 6, LAYOUTS = 7 };
+enum {
+  F32,
+  BF16,
+  F16,
+  Q4,
+  Q4_WIDE,
+  Q8,
+  Q8_WIDE,
+  FP8,
+  MXFP4,
+  NVFP4,
+  Q4_0,
+  Q5_0,
+  Q5_1,
+  Q8_0,
+  Q4_K,
+  Q5_K,
+  Q6_K,
+  IQ4_NL,
+  MXFP4_GGUF,
+  LAYOUTS,
+};
 enum { KV_BLOCK = 64, TILE_ROWS = 16, GROUP = 64, ATTENTION_SCRATCH = 4, SELECT_SCRATCH = 512 };
 
 static inline bool isTile(int64_t layout) { return layout >= Q4 && layout <= Q8_WIDE; }
+
+// Rows of blocks (BLOCKS of quant/layouts.ts).
+static inline bool isBlock(int64_t layout) { return layout >= FP8 && layout < LAYOUTS; }
+
+// Columns that a row of a block layout must be a multiple of. An fp8 row may end inside a block.
+static inline int64_t blockColumns(int layout) {
+  if (layout == FP8) return 1;
+  return layout == NVFP4 ? 16 : layout >= Q4_K && layout <= Q6_K ? 256 : 32;
+}
+
+static inline int64_t blockRowBytes(int layout, int64_t columns) {
+  static const uint8_t BYTES[LAYOUTS] = {
+      [MXFP4] = 17, [NVFP4] = 9,   [Q4_0] = 18,  [Q5_0] = 22,   [Q5_1] = 24,       [Q8_0] = 34,
+      [Q4_K] = 144, [Q5_K] = 176, [Q6_K] = 210, [IQ4_NL] = 18, [MXFP4_GGUF] = 17,
+  };
+  if (layout == FP8) return (columns + 127) / 128 * 4 + columns;
+  return columns / blockColumns(layout) * BYTES[layout] + (layout == NVFP4 ? 4 : 0);
+}
 
 static inline bool isQ8(int layout) { return layout >= Q8; }
 

@@ -60,14 +60,20 @@ static void run_matmulFloat(Call *c) {
 
 // Bytes of `rows` rows of a matrix.
 static uint64_t matrixBytes(int layout, int64_t rows, int64_t columns) {
+  if (isBlock(layout)) return times(rows, blockRowBytes(layout, columns));
   if (!isTile(layout)) return times(times(rows, columns), floatBytes(layout));
   return times(times((rows + TILE_ROWS - 1) / TILE_ROWS, groupsOf(columns)), tileBytes(layout));
+}
+
+static void checkWholeBlocks(Call *c, int64_t layout, int64_t columns) {
+  if (isBlock(layout) && columns % blockColumns((int)layout) != 0) fail(c, "a row does not consist of whole blocks");
 }
 
 static void run_matmulExact(Call *c) {
   const int64_t layout = c->at[0], columns = countOf(c, 2), row0 = c->at[11], row1 = c->at[12];
   checkRange(c, row0, row1);
-  if (layout < Q4 || layout >= LAYOUTS) fail(c, "not a tile layout");
+  if (!isTile(layout) && !isBlock(layout)) fail(c, "not a layout of tiles or blocks");
+  checkWholeBlocks(c, layout, columns);
   const uint8_t *w = span(c, 1, matrixBytes((int)layout, row1, columns), 1);
   const float *x;
   const Rows r = floatRows(c, row1, &x);
@@ -79,6 +85,7 @@ static void run_embed(Call *c) {
   const int64_t layout = c->at[0], columns = countOf(c, 2), row0 = c->at[5], row1 = c->at[6];
   checkRange(c, row0, row1);
   if (layout < F32 || layout >= LAYOUTS) fail(c, "not a layout");
+  checkWholeBlocks(c, layout, columns);
   const int32_t *ids = span(c, 3, row1, 4);
   float *y = span(c, 4, times(row1, columns), 4);
   for (int64_t i = row0; i < row1 && !c->failed; i++) {
