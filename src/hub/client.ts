@@ -1,6 +1,7 @@
 /** Requests to the hub: redirects by hand, because the token must not follow them to another host, and limits on what comes back. */
 
 import { MIB } from '../common/units.ts';
+import { readAhead } from './read-ahead.ts';
 import { badAnswer, LOGIN_PAGE_HINT, refusal, unreachable } from './refusals.ts';
 import { DEFAULT_TIMING, retrying, type Timing, throwIfStopped } from './retry.ts';
 
@@ -101,21 +102,13 @@ function redirectTarget(from: URL, location: string | null): URL {
   throw badAnswer(`${from.host} redirects to an address that is not followed`, 'check HF_ENDPOINT');
 }
 
-/** Every chunk starts the time anew in which the next one must come. */
+/** Every sign of life starts the time anew in which the next one must come. */
 async function* chunksOf(response: Response, timer: NodeJS.Timeout): AsyncGenerator<Uint8Array> {
   if (!response.body) return;
-  const reader = response.body.getReader();
   try {
-    for (;;) {
-      const { value, done } = await reader.read().catch(error => {
-        throw unreachable(new URL(response.url), error);
-      });
-      if (done) return;
-      timer.refresh();
-      yield value;
-    }
-  } finally {
-    await reader.cancel().catch(() => {});
+    yield* readAhead(response.body, () => timer.refresh());
+  } catch (error) {
+    throw unreachable(new URL(response.url), error);
   }
 }
 

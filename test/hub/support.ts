@@ -31,7 +31,7 @@ export function modelFiles(): Record<string, Buffer | string> {
 
 export async function startHub(): Promise<FakeHub> {
   const hub = await FakeHub.start();
-  onTestFinished(() => hub.close());
+  onTestFinished(() => hub.stop());
   return hub;
 }
 
@@ -53,6 +53,10 @@ export function pull(
   more: Partial<PullOptions> & { model?: string; token?: string } = {},
 ): Promise<PullReport> {
   const { model = ID, token = null, ...options } = more;
-  const settings = { endpoint: hub.endpoint, token, cache };
-  return pullModel({ name: parseRepoName(model), settings, timing: NO_WAITING, ...options });
+  return pullModel({
+    name: parseRepoName(model),
+    settings: { endpoint: hub.endpoint, token, cache },
+    timing: NO_WAITING,
+    ...options,
+  });
 }

@@ -68,23 +68,21 @@ export class FakeHub {
   readonly #server = createServer((request, response) => {
     this.#answer(request, response).catch(() => response.destroy());
   });
+  port = 0;
   readonly #counts = new Map<string, number>();
 
   static async start(): Promise<FakeHub> {
     const hub = new FakeHub();
     await new Promise<void>(resolve => hub.#server.listen(0, '127.0.0.1', resolve));
+    hub.port = (hub.#server.address() as AddressInfo).port;
     return hub;
-  }
-
-  get port(): number {
-    return (this.#server.address() as AddressInfo).port;
   }
 
   get endpoint(): string {
     return `http://127.0.0.1:${this.port}`;
   }
 
-  async close(): Promise<void> {
+  async stop(): Promise<void> {
     this.#server.closeAllConnections();
     await new Promise(resolve => this.#server.close(resolve));
   }
