@@ -25,9 +25,10 @@ function optionsFor(source: string, more: Partial<ConvertOptions> = {}): Convert
 
 function namesOf(layer: number, expert: number) {
   const prefix = `model.layers.${layer}.mlp.experts.${expert}`;
-  const names = { gate: 'gate_proj.weight', up: 'up_proj.weight', down: 'down_proj.weight', record: 'record' };
-  const full = Object.fromEntries(Object.entries(names).map(([key, name]) => [key, `${prefix}.${name}`]));
-  return { layer, expert, ...(full as typeof names), merged: `${prefix}.merged_weight`, mergedScales: `${prefix}.qs` };
+  const [gate, up, down] = ['gate', 'up', 'down'].map(role => `${prefix}.${role}_proj.weight`);
+  const merged = { weights: `${prefix}.merged_weight`, scales: `${prefix}.qs` };
+  const forms = [{ gate: { name: gate }, up: { name: up }, down: { name: down } }];
+  return { layer, expert, gate, up, down, record: `${prefix}.record`, merged, forms };
 }
 
 function tensorBytes(checkpoint: Checkpoint, name: string): Uint8Array {
@@ -163,8 +164,8 @@ describe('the container', () => {
   function sourceRow(source: Checkpoint, pack: string, row: number, columns: number): number[] {
     const names = namesOf(1, 5);
     if (pack === 'olmoe-colibri') {
-      const scales = new Float32Array(tensorBytes(source, names.mergedScales).buffer);
-      const codes = new Int8Array(tensorBytes(source, names.merged).buffer);
+      const scales = new Float32Array(tensorBytes(source, names.merged.scales).buffer);
+      const codes = new Int8Array(tensorBytes(source, names.merged.weights).buffer);
       return Array.from({ length: columns }, (_, c) => codes[row * columns + c] * scales[row]);
     }
     const scales = new Float32Array(tensorBytes(source, `${names.gate}.qs`).buffer);
