@@ -27,7 +27,8 @@ const SUBJECTS: readonly Subject[] = [
   ...PACKS.map(name => {
     const model = packDirectory(name);
     // Without quantised matrices the two are one computation.
-    const activations: Activations[] = name === 'olmoe' ? ['int8'] : ['int8', 'exact'];
+    const isFloat = name === 'olmoe' || name === 'glm-moe-dsa';
+    const activations: Activations[] = isFloat ? ['int8'] : ['int8', 'exact'];
     return { name, model, ids: readReference(model, 3).inputIds, activations };
   }),
   // Few tokens: the reference kernels need two seconds for them.

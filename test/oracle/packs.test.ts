@@ -2,6 +2,7 @@
 
 import { describe, expect, test } from 'vitest';
 import { evalOracle } from '../../src/eval/oracle.ts';
+import { hasPrediction } from '../../src/eval/reference.ts';
 import { ALL_PACKS, packDirectory, TEST_RAM_BYTES } from '../support/packs.ts';
 
 describe.each(ALL_PACKS)('$name', ({ name: pack, topK }) => {
@@ -22,6 +23,9 @@ describe.each(ALL_PACKS)('$name', ({ name: pack, topK }) => {
     expect(report.maxLogitDifference).toBeLessThanOrEqual(report.tolerance);
     expect(report.hiddenDifferences.every(difference => difference !== null)).toBe(true);
     expect(report.routerMismatches).toBe(0);
+    expect(report.selectionMismatches).toBe(0);
+    expect(report.prediction !== null).toBe(hasPrediction(packDirectory(pack)));
+    if (report.prediction) expect(report.prediction.maxLogitDifference).toBeLessThanOrEqual(report.tolerance);
     expect(report.greedy.length).toBe(3);
     for (const sample of report.greedy) expect(sample.matching).toBe(48);
   });

@@ -19,10 +19,15 @@ export const ALL_PACKS: readonly { readonly name: string; readonly topK: number 
   { name: 'minimax-m2-fp8', topK: 4 },
   { name: 'gpt-oss', topK: 4 },
   { name: 'gpt-oss-mxfp4', topK: 4 },
+  { name: 'deepseek-v2-lite', topK: 4 },
+  { name: 'deepseek-v3', topK: 4 },
+  { name: 'deepseek-v3-fp8', topK: 4 },
+  { name: 'glm-moe-dsa', topK: 4 },
+  { name: 'glm-moe-dsa-fp8', topK: 4 },
 ];
 
 /** Packs that differ in what they compute or keep, for tests that run each in many ways. */
-export const PACKS = ['olmoe', 'olmoe-int4g64', 'olmoe-colibri', 'gpt-oss-mxfp4'] as const;
+export const PACKS = ['olmoe', 'olmoe-int4g64', 'olmoe-colibri', 'gpt-oss-mxfp4', 'glm-moe-dsa'] as const;
 
 export function packDirectory(name: string): string {
   return fileURLToPath(new URL(`../oracles/${name}`, import.meta.url));
