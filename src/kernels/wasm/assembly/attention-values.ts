@@ -44,74 +44,64 @@ function values4<E>(list: usize, offset: usize, count: i32, e: usize, out: usize
   else storePart(out, a, left);
 }
 
-/** Columns 0 to 15 for three heads, whose exponentials are `step` bytes apart and whose results outStep bytes. */
-function values16x3<E>(list: usize, offset: usize, count: i32, e: usize, step: usize, out: usize, outStep: usize): void {
+/** Columns 0 to 7 for three heads, whose exponentials are `step` bytes apart and whose results outStep bytes. */
+function values8x3<E>(list: usize, offset: usize, count: i32, e: usize, step: usize, out: usize, outStep: usize): void {
   const out1 = out + outStep, out2 = out1 + outStep;
-  let a0 = v128.load(out), a1 = v128.load(out, 16), a2 = v128.load(out, 32), a3 = v128.load(out, 48);
-  let b0 = v128.load(out1), b1 = v128.load(out1, 16), b2 = v128.load(out1, 32), b3 = v128.load(out1, 48);
-  let c0 = v128.load(out2), c1 = v128.load(out2, 16), c2 = v128.load(out2, 32), c3 = v128.load(out2, 48);
+  let a0 = v128.load(out), a1 = v128.load(out, 16);
+  let b0 = v128.load(out1), b1 = v128.load(out1, 16);
+  let c0 = v128.load(out2), c1 = v128.load(out2, 16);
   for (const end = list + (<usize>count << 2); list < end; list += 4) {
     const v = load<usize>(list) + offset;
-    const v0 = decodeQuad<E>(v, 0), v1 = decodeQuad<E>(v, 1), v2 = decodeQuad<E>(v, 2), v3 = decodeQuad<E>(v, 3);
+    const v0 = decodeQuad<E>(v, 0), v1 = decodeQuad<E>(v, 1);
     let p = v128.load32_splat(e);
     a0 = f32x4.add(a0, f32x4.mul(p, v0));
     a1 = f32x4.add(a1, f32x4.mul(p, v1));
-    a2 = f32x4.add(a2, f32x4.mul(p, v2));
-    a3 = f32x4.add(a3, f32x4.mul(p, v3));
     p = v128.load32_splat(e + step);
     b0 = f32x4.add(b0, f32x4.mul(p, v0));
     b1 = f32x4.add(b1, f32x4.mul(p, v1));
-    b2 = f32x4.add(b2, f32x4.mul(p, v2));
-    b3 = f32x4.add(b3, f32x4.mul(p, v3));
     p = v128.load32_splat(e + 2 * step);
     c0 = f32x4.add(c0, f32x4.mul(p, v0));
     c1 = f32x4.add(c1, f32x4.mul(p, v1));
-    c2 = f32x4.add(c2, f32x4.mul(p, v2));
-    c3 = f32x4.add(c3, f32x4.mul(p, v3));
     e += 4;
   }
   v128.store(out, a0);
   v128.store(out, a1, 16);
-  v128.store(out, a2, 32);
-  v128.store(out, a3, 48);
   v128.store(out1, b0);
   v128.store(out1, b1, 16);
-  v128.store(out1, b2, 32);
-  v128.store(out1, b3, 48);
   v128.store(out2, c0);
   v128.store(out2, c1, 16);
-  v128.store(out2, c2, 32);
-  v128.store(out2, c3, 48);
 }
 
-export function addValues<E>(list: usize, count: i32, e: usize, out: usize, valueDim: i32): void {
+/** Values lie `offset` bytes after the listed addresses. */
+export function addValues<E>(list: usize, offset: usize, count: i32, e: usize, out: usize, valueDim: i32): void {
   for (let from = 0; from < count; from += KEYS) {
     const at = <usize>from << 2, n = min(KEYS, count - from);
     let column = 0;
     for (; column + 32 <= valueDim; column += 32) {
-      values32<E>(list + at, <usize>column * sizeof<E>(), n, e + at, out + (<usize>column << 2));
+      values32<E>(list + at, offset + <usize>column * sizeof<E>(), n, e + at, out + (<usize>column << 2));
     }
     for (; column < valueDim; column += 4) {
-      values4<E>(list + at, <usize>column * sizeof<E>(), n, e + at, out + (<usize>column << 2), valueDim - column);
+      const v = offset + <usize>column * sizeof<E>();
+      values4<E>(list + at, v, n, e + at, out + (<usize>column << 2), valueDim - column);
     }
   }
 }
 
 /** addValues for three heads; exponentials of a head follow those of the one before. */
-export function addValues3<E>(list: usize, count: i32, e: usize, out: usize, valueDim: i32): void {
+export function addValues3<E>(list: usize, offset: usize, count: i32, e: usize, out: usize, valueDim: i32): void {
   const step = <usize>count << 2, outStep = <usize>valueDim << 2;
   for (let from = 0; from < count; from += KEYS) {
     const at = <usize>from << 2, n = min(KEYS, count - from);
     let column = 0;
-    for (; column + 16 <= valueDim; column += 16) {
-      const offset = <usize>column * sizeof<E>();
-      values16x3<E>(list + at, offset, n, e + at, step, out + (<usize>column << 2), outStep);
+    for (; column + 8 <= valueDim; column += 8) {
+      const v = offset + <usize>column * sizeof<E>();
+      values8x3<E>(list + at, v, n, e + at, step, out + (<usize>column << 2), outStep);
     }
     for (; column < valueDim; column += 4) {
-      const offset = <usize>column * sizeof<E>(), to = out + (<usize>column << 2), left = valueDim - column;
-      values4<E>(list + at, offset, n, e + at, to, left);
-      values4<E>(list + at, offset, n, e + at + step, to + outStep, left);
-      values4<E>(list + at, offset, n, e + at + 2 * step, to + 2 * outStep, left);
+      const v = offset + <usize>column * sizeof<E>(), to = out + (<usize>column << 2), left = valueDim - column;
+      values4<E>(list + at, v, n, e + at, to, left);
+      values4<E>(list + at, v, n, e + at + step, to + outStep, left);
+      values4<E>(list + at, v, n, e + at + 2 * step, to + 2 * outStep, left);
     }
   }
 }

@@ -63,15 +63,34 @@ function score3<E>(q: usize, list: usize, count: i32, keyDim: i32, scale: f32, s
   }
 }
 
-/** Addresses of the rows of keys `first`, `first` + 1, ... or, when `chosen` is not 0, of those named there. */
+/**
+ * Addresses of `count` rows that lie `offset` bytes into their blocks: those of the tokens `first`, `first` + 1, ... or, when
+ * `chosen` is not 0, of those named there.
+ */
 function listRows(
   list: usize, table: usize, first: i32, chosen: usize, count: i32, offset: usize, rowBytes: usize,
 ): void {
-  for (let n = 0; n < count; n++) {
-    const at = <usize>n << 2;
-    const key = chosen ? load<i32>(chosen + at) : first + n;
-    const block = load<usize>(table + (<usize>(key / KV_BLOCK) << 2));
-    store<usize>(list + at, block + offset + <usize>(key % KV_BLOCK) * rowBytes);
+  const end = list + (<usize>count << 2);
+  if (chosen) {
+    for (; list < end; list += 4) {
+      const key = load<i32>(chosen);
+      const block = load<usize>(table + (<usize>(key / KV_BLOCK) << 2));
+      store<usize>(list, block + offset + <usize>(key % KV_BLOCK) * rowBytes);
+      chosen += 4;
+    }
+    return;
+  }
+  table += <usize>(first / KV_BLOCK) << 2;
+  let skipped = <usize>(first % KV_BLOCK);
+  while (list < end) {
+    let row = load<usize>(table) + offset + skipped * rowBytes;
+    const blockEnd = min(end, list + ((<usize>KV_BLOCK - skipped) << 2));
+    for (; list < blockEnd; list += 4) {
+      store<usize>(list, row);
+      row += rowBytes;
+    }
+    table += 4;
+    skipped = 0;
   }
 }
 
@@ -89,7 +108,10 @@ function toExponentials(scores: usize, count: i32, first: i32, chosen: usize, si
   return sink ? sum + exp32(logit - max) : sum;
 }
 
-/** `together` (1 or 3) heads from the one that q and out point to. sinks: as for toExponentials, of the first of them. */
+/**
+ * `together` (1 or 3) heads from the one that q and out point to. sinks: the address of the first one's logit, or 0. Offsets: of
+ * keys and values in a block.
+ */
 function attendHeads<E>(
   q: usize, out: usize, together: i32, keyDim: i32, valueDim: i32, scale: f32, sinks: usize, table: usize, first: i32,
   chosen: usize, count: i32, keyOffset: usize, keyBytes: usize, valueOffset: usize, valueBytes: usize, scores: usize,
@@ -103,11 +125,13 @@ function attendHeads<E>(
   const d0 = toExponentials(scores, count, first, chosen, sinks);
   const d1 = together == 3 ? toExponentials(scores + step, count, first, chosen, sinks + sinkBytes) : 0;
   const d2 = together == 3 ? toExponentials(scores + 2 * step, count, first, chosen, sinks + 2 * sinkBytes) : 0;
-  if (valueOffset != keyOffset) listRows(list, table, first, chosen, count, valueOffset, valueBytes);
+  const asListed = keyBytes == valueBytes;
+  if (!asListed) listRows(list, table, first, chosen, count, valueOffset, valueBytes);
+  const offset = asListed ? valueOffset - keyOffset : 0;
   const outBytes = <usize>valueDim << 2;
   memory.fill(out, 0, <usize>together * outBytes);
-  if (together == 3) addValues3<E>(list, count, scores, out, valueDim);
-  else addValues<E>(list, count, scores, out, valueDim);
+  if (together == 3) addValues3<E>(list, offset, count, scores, out, valueDim);
+  else addValues<E>(list, offset, count, scores, out, valueDim);
   divideRow(out, valueDim, d0);
   if (together == 3) {
     divideRow(out + outBytes, valueDim, d1);

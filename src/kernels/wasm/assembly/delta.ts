@@ -96,27 +96,10 @@ function unitVector(x: usize, y: usize, count: i32, factor: f32): void {
   }
 }
 
-/**
- * to += sum over `n` (1 or 4) rows i of k_i * (S_i * decay), i ascending. Rows of the state are read in the order of memory; the
- * sums stay in the nearest cache.
- */
+/** Four columns of S * decay, times k. */
 @inline
-function recall(n: i32, s: usize, rowBytes: usize, k: usize, decay: v128, to: usize, columns: i32): void {
-  const k0 = v128.load32_splat(k);
-  const k1 = n == 4 ? v128.load32_splat(k, 4) : k0, k2 = n == 4 ? v128.load32_splat(k, 8) : k0;
-  const k3 = n == 4 ? v128.load32_splat(k, 12) : k0;
-  for (let c = 0; c < columns; c += 4) {
-    const left = columns - c;
-    let sum = f32x4.add(load4(to, left), f32x4.mul(k0, f32x4.mul(load4(s, left), decay)));
-    if (n == 4) {
-      sum = f32x4.add(sum, f32x4.mul(k1, f32x4.mul(load4(s + rowBytes, left), decay)));
-      sum = f32x4.add(sum, f32x4.mul(k2, f32x4.mul(load4(s + 2 * rowBytes, left), decay)));
-      sum = f32x4.add(sum, f32x4.mul(k3, f32x4.mul(load4(s + 3 * rowBytes, left), decay)));
-    }
-    store4(to, sum, left);
-    s += 16;
-    to += 16;
-  }
+function kept(s: usize, k: v128, decay: v128, left: i32): v128 {
+  return f32x4.mul(k, f32x4.mul(load4(s, left), decay));
 }
 
 /** S = S * decay + k * d in four columns, and what q * S adds to the sum. */
@@ -127,29 +110,67 @@ function renew(sum: v128, s: usize, k: v128, q: v128, decay: v128, d: v128, left
   return f32x4.add(sum, f32x4.mul(q, value));
 }
 
-/** S_i = S_i * decay + k_i * d and out += q_i * S_i, for `n` (1 or 4) rows i, ascending. */
-@inline
-function learn(
-  n: i32, s: usize, rowBytes: usize, k: usize, q: usize, decay: v128, d: usize, out: usize, columns: i32,
-): void {
-  const k0 = v128.load32_splat(k), q0 = v128.load32_splat(q);
-  const k1 = n == 4 ? v128.load32_splat(k, 4) : k0, k2 = n == 4 ? v128.load32_splat(k, 8) : k0;
-  const k3 = n == 4 ? v128.load32_splat(k, 12) : k0;
-  const q1 = n == 4 ? v128.load32_splat(q, 4) : q0, q2 = n == 4 ? v128.load32_splat(q, 8) : q0;
-  const q3 = n == 4 ? v128.load32_splat(q, 12) : q0;
+/** to += sum over four rows i, ascending, of k_i * (S_i * decay): rows of the state are read in the order of memory. */
+function recall4(s: usize, rowBytes: usize, k: usize, decay: v128, to: usize): void {
+  const k0 = v128.load32_splat(k), k1 = v128.load32_splat(k, 4);
+  const k2 = v128.load32_splat(k, 8), k3 = v128.load32_splat(k, 12);
+  const s1 = s + rowBytes, s2 = s1 + rowBytes, s3 = s2 + rowBytes;
+  const whole = rowBytes & ~15;
+  for (let at: usize = 0; at < whole; at += 16) {
+    let sum = f32x4.add(v128.load(to + at), kept(s + at, k0, decay, 4));
+    sum = f32x4.add(sum, kept(s1 + at, k1, decay, 4));
+    sum = f32x4.add(sum, kept(s2 + at, k2, decay, 4));
+    v128.store(to + at, f32x4.add(sum, kept(s3 + at, k3, decay, 4)));
+  }
+  const left = <i32>(rowBytes - whole) >> 2;
+  if (left) {
+    let sum = f32x4.add(load4(to + whole, left), kept(s + whole, k0, decay, left));
+    sum = f32x4.add(sum, kept(s1 + whole, k1, decay, left));
+    sum = f32x4.add(sum, kept(s2 + whole, k2, decay, left));
+    store4(to + whole, f32x4.add(sum, kept(s3 + whole, k3, decay, left)), left);
+  }
+}
+
+/** recall4 of one row. */
+function recall1(s: usize, columns: i32, k: usize, decay: v128, to: usize): void {
+  const factor = v128.load32_splat(k);
   for (let c = 0; c < columns; c += 4) {
-    const left = columns - c;
-    const change = load4(d, left);
-    let sum = renew(load4(out, left), s, k0, q0, decay, change, left);
-    if (n == 4) {
-      sum = renew(sum, s + rowBytes, k1, q1, decay, change, left);
-      sum = renew(sum, s + 2 * rowBytes, k2, q2, decay, change, left);
-      sum = renew(sum, s + 3 * rowBytes, k3, q3, decay, change, left);
-    }
-    store4(out, sum, left);
-    s += 16;
-    d += 16;
-    out += 16;
+    const at = <usize>c << 2, left = columns - c;
+    store4(to + at, f32x4.add(load4(to + at, left), kept(s + at, factor, decay, left)), left);
+  }
+}
+
+/** S_i = S_i * decay + k_i * d and out += q_i * S_i, for four rows i, ascending. */
+function learn4(s: usize, rowBytes: usize, k: usize, q: usize, decay: v128, d: usize, out: usize): void {
+  const k0 = v128.load32_splat(k), k1 = v128.load32_splat(k, 4);
+  const k2 = v128.load32_splat(k, 8), k3 = v128.load32_splat(k, 12);
+  const q0 = v128.load32_splat(q), q1 = v128.load32_splat(q, 4);
+  const q2 = v128.load32_splat(q, 8), q3 = v128.load32_splat(q, 12);
+  const s1 = s + rowBytes, s2 = s1 + rowBytes, s3 = s2 + rowBytes;
+  const whole = rowBytes & ~15;
+  for (let at: usize = 0; at < whole; at += 16) {
+    const change = v128.load(d + at);
+    let sum = renew(v128.load(out + at), s + at, k0, q0, decay, change, 4);
+    sum = renew(sum, s1 + at, k1, q1, decay, change, 4);
+    sum = renew(sum, s2 + at, k2, q2, decay, change, 4);
+    v128.store(out + at, renew(sum, s3 + at, k3, q3, decay, change, 4));
+  }
+  const left = <i32>(rowBytes - whole) >> 2;
+  if (left) {
+    const change = load4(d + whole, left);
+    let sum = renew(load4(out + whole, left), s + whole, k0, q0, decay, change, left);
+    sum = renew(sum, s1 + whole, k1, q1, decay, change, left);
+    sum = renew(sum, s2 + whole, k2, q2, decay, change, left);
+    store4(out + whole, renew(sum, s3 + whole, k3, q3, decay, change, left), left);
+  }
+}
+
+/** learn4 of one row. */
+function learn1(s: usize, columns: i32, k: usize, q: usize, decay: v128, d: usize, out: usize): void {
+  const k0 = v128.load32_splat(k), q0 = v128.load32_splat(q);
+  for (let c = 0; c < columns; c += 4) {
+    const at = <usize>c << 2, left = columns - c;
+    store4(out + at, renew(load4(out + at, left), s + at, k0, q0, decay, load4(d + at, left), left), left);
   }
 }
 
@@ -157,28 +178,24 @@ function learn(
 function deltaStep(
   s: usize, q: usize, k: usize, v: usize, d: usize, out: usize, decay: f32, beta: f32, keyDim: i32, valueDim: i32,
 ): void {
-  const kept = f32x4.splat(decay), share = f32x4.splat(beta);
+  const shrink = f32x4.splat(decay), share = f32x4.splat(beta);
   const rowBytes = <usize>valueDim << 2;
   const whole = keyDim & ~3;
   memory.fill(d, 0, rowBytes);
   memory.fill(out, 0, rowBytes);
-  for (let i = 0; i < whole; i += 4) {
-    recall(4, s + <usize>i * rowBytes, rowBytes, k + (<usize>i << 2), kept, d, valueDim);
-  }
-  for (let i = whole; i < keyDim; i++) {
-    recall(1, s + <usize>i * rowBytes, rowBytes, k + (<usize>i << 2), kept, d, valueDim);
-  }
+  for (let i = 0; i < whole; i += 4) recall4(s + <usize>i * rowBytes, rowBytes, k + (<usize>i << 2), shrink, d);
+  for (let i = whole; i < keyDim; i++) recall1(s + <usize>i * rowBytes, valueDim, k + (<usize>i << 2), shrink, d);
   for (let c = 0; c < valueDim; c += 4) {
     const at = <usize>c << 2, left = valueDim - c;
     store4(d + at, f32x4.mul(share, f32x4.sub(load4(v + at, left), load4(d + at, left))), left);
   }
   for (let i = 0; i < whole; i += 4) {
     const at = <usize>i << 2;
-    learn(4, s + <usize>i * rowBytes, rowBytes, k + at, q + at, kept, d, out, valueDim);
+    learn4(s + <usize>i * rowBytes, rowBytes, k + at, q + at, shrink, d, out);
   }
   for (let i = whole; i < keyDim; i++) {
     const at = <usize>i << 2;
-    learn(1, s + <usize>i * rowBytes, rowBytes, k + at, q + at, kept, d, out, valueDim);
+    learn1(s + <usize>i * rowBytes, valueDim, k + at, q + at, shrink, d, out);
   }
 }
 
@@ -199,8 +216,8 @@ export function deltaRule(
       unitVector(from + allKeys + keyHead, k, keyDim, 1);
       const gate = <usize>(row * valueHeads + head);
       const v = from + 2 * allKeys + <usize>head * valueBytes;
-      const kept = load<f32>(decay + (gate << 2)), share = load<f32>(beta + (gate << 2));
-      deltaStep(s, q, k, v, d, out + gate * valueBytes, kept, share, keyDim, valueDim);
+      const shrink = load<f32>(decay + (gate << 2)), share = load<f32>(beta + (gate << 2));
+      deltaStep(s, q, k, v, d, out + gate * valueBytes, shrink, share, keyDim, valueDim);
       from += 2 * allKeys + <usize>valueHeads * valueBytes;
     }
   }
