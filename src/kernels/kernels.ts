@@ -20,6 +20,9 @@ export const SELECT_SCRATCH = 512;
 /** Floats of scratch that deltaRule needs for heads of 256 elements, the longest that are supported. */
 export const DELTA_SCRATCH = 3 * 256;
 
+/** Groups of experts among which topK chooses; published models have up to 8. */
+export const MAX_EXPERT_GROUPS = 64;
+
 export type NativeName = 'native-avx512vnni' | 'native-avxvnni' | 'native-avx2' | 'native-neon' | 'native-scalar';
 export type KernelName = 'reference' | 'wasm-baseline' | 'wasm-relaxed' | NativeName;
 /** What a user may ask for. `auto`: the fastest that passes its self-test; `native` and `wasm`: the fastest of that kind. */
@@ -160,14 +163,16 @@ export interface Kernels {
   ): void;
 
   /**
-   * Two-pass softmax attention over blocks of KV_BLOCK tokens. q [rows, heads*keyDim], out [rows, heads*valueDim]. positions:
-   * i32 [rows]; row r sees keys 0..positions[r]; with window > 0 only keys above positions[r] - window; with a selection only
-   * those that it names. tables: i32 [rows], offset of the row's block table (i32 block offsets, multiples of 4). layout: id of
-   * what the blocks hold, f32 or bf16; a bfloat16 is decoded exactly. Head h reads KV head h / (heads/kvHeads). A block holds
-   * K rows, then V rows; with valuesInKeys = 1 a value is the first valueDim elements of its key (kvHeads is 1 then). sinks:
-   * f32 [heads] or 0: a logit per head that joins the maximum and, last, the sum, and has no value. selection: 0, or i32 rows of
-   * selectionStride words: how many, then positions in ascending order (see selectKeys). Keys are summed in ascending
-   * order, lanes by absolute position. scratch: ATTENTION_SCRATCH floats per key, owned by this lane. Range: items = row*heads + head.
+   * Two-pass softmax attention over blocks of KV_BLOCK tokens. q [rows, heads*keyDim], out [rows, heads*valueDim].
+   * positions: i32 [rows]; row r sees keys 0..positions[r]; with window > 0 only keys above positions[r] - window;
+   * with a selection those that it names, whatever the window. tables: i32 [rows], offset of the row's block table
+   * (i32 block offsets, multiples of 4). layout: id of what the blocks hold, f32 or bf16; a bfloat16 is decoded
+   * exactly. Head h reads KV head h / (heads/kvHeads). A block holds K rows, then V rows; with valuesInKeys = 1 a
+   * value is the first valueDim elements of its key (kvHeads is 1 then). sinks: f32 [heads] or 0: a logit per head
+   * that joins the maximum and, last, the sum, and has no value. selection: 0, or i32 rows of selectionStride words:
+   * how many, then positions in ascending order (see selectKeys). Keys are summed in ascending order, lanes by
+   * absolute position. scratch: ATTENTION_SCRATCH floats per key, owned by this lane. Range: items = row*heads +
+   * head.
    */
   attention(
     q: number,
@@ -191,10 +196,10 @@ export interface Kernels {
   ): void;
 
   /**
-   * Scores of the lightning indexer (DeepSeek V3.2, GLM-5): scores[r, s] = sum over heads, ascending from +0, of weights[r, h] *
-   * max(dot16(q[r, h], key s) * scale, 0), for s <= positions[r]. q [rows, heads*headDim], weights [rows, heads]; keys: one row
-   * of headDim per token in blocks (tables, layout as for attention). scores: rows of `stride` floats. Range: items = row *
-   * blocks + block of KV_BLOCK keys.
+   * Scores of the lightning indexer (DeepSeek V3.2, GLM-5): scores[r, s] = sum over heads, ascending from +0, of
+   * weights[r, h] * max(dot16(q[r, h], key s) * scale, 0), where NaN counts as 0, for s <= positions[r]. q [rows,
+   * heads*headDim], weights [rows, heads]; keys: one row of headDim per token in blocks (tables, layout as for
+   * attention). scores: rows of `stride` floats. Range: items = row * blocks + block of KV_BLOCK keys.
    */
   indexScores(
     q: number,
@@ -263,8 +268,8 @@ export interface Kernels {
   addRows(x: number, bias: number, columns: number, row0: number, row1: number): void;
 
   /**
-   * y = (g * sigmoid(alpha * g)) * (u + 1) with g = min(gate, limit), u = min(max(up, -limit), limit) (gpt-oss); y may be gate.
-   * Range: elements.
+   * y = (g * sigmoid(alpha * g)) * (u + 1) with g = min(gate, limit), u = min(max(up, -limit), limit), NaN kept
+   * (gpt-oss); y may be gate. Range: elements.
    */
   swigluClamped(
     gate: number,
@@ -288,10 +293,12 @@ export interface Kernels {
   ): void;
 
   /**
-   * Which experts a row uses. c = x + bias (bias f32 [columns] or 0: c = x). With groups > 1 only the keptGroups best groups of
-   * neighbours take part; a group's score is its largest c (groupRule 0) or the sum of its two largest (1); ties: the lower
-   * group. ids i32 [rows, k]: the k largest c, descending, ties to the lower index. weights f32 [rows, k] come from x: as they
-   * are (weightRule 0), divided by their sum16 + 1e-20 (1), or softmax over the chosen (2); then times factor. Range: rows.
+   * Which experts a row uses. c = x + bias (bias f32 [columns] or 0: c = x). With groups > 1 (MAX_EXPERT_GROUPS at
+   * most, all of one size, with k columns or more in those kept) only the keptGroups best groups of neighbours take
+   * part; a group's score is its largest c (groupRule 0) or the sum of its two largest (1; groups have two or more
+   * then); ties: the lower group. ids i32 [rows, k]: the k largest c, descending, ties to the lower index. weights
+   * f32 [rows, k] come from x: as they are (weightRule 0), divided by their sum16 + 1e-20 (1), or softmax over the
+   * chosen (2); then times factor. Range: rows.
    */
   topK(
     x: number,

@@ -2,6 +2,7 @@
 
 import { z } from 'zod';
 import { ConfigError } from '../common/errors.ts';
+import { MAX_EXPERT_GROUPS } from '../kernels/kernels.ts';
 
 /** Published models list one to three end tokens; beyond this it is not a list of stops. */
 const MAX_EOS_IDS = 64;
@@ -29,6 +30,22 @@ export const LIMITS = {
 
 /** A positive integer with a sanity limit, so that a hostile config cannot ask for absurd allocations. */
 export const count = (max: number) => z.number().int().min(1).max(max);
+
+/** Groups of experts as topK needs them: of equal size, two experts or more in each, and enough of them kept. */
+export function checkGroups(
+  c: { readonly n_group: number; readonly topk_group: number },
+  experts: number,
+  topK: number,
+  issue: (path: string, message: string) => void,
+): void {
+  if (c.n_group > MAX_EXPERT_GROUPS) issue('n_group', `must not exceed ${MAX_EXPERT_GROUPS}`);
+  if (experts % c.n_group !== 0) issue('n_group', 'must divide n_routed_experts');
+  if (c.n_group > 1 && experts < 2 * c.n_group) issue('n_group', 'must leave two experts or more in a group');
+  if (c.topk_group > c.n_group) issue('topk_group', 'must not exceed n_group');
+  if ((experts / c.n_group) * c.topk_group < topK) {
+    issue('topk_group', 'must leave at least num_experts_per_tok experts');
+  }
+}
 
 export const positive = z.number().positive().finite();
 

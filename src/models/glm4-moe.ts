@@ -4,7 +4,7 @@
  */
 
 import { z } from 'zod';
-import { count, LIMITS, parseFields, positive } from './config.ts';
+import { checkGroups, count, LIMITS, parseFields, positive } from './config.ts';
 import { expertNames, separateForm, stackedForm } from './expert-forms.ts';
 import type { Family } from './family.ts';
 import { checkDecoder, checkExperts, decoderFields, describeDecoder } from './gqa-config.ts';
@@ -35,8 +35,7 @@ function parseConfig(raw: Readonly<Record<string, unknown>>) {
   const c = parseFields('glm4_moe', schema, raw, (c, issue) => {
     checkDecoder(c, ropeConfig(c, ROPE_DEFAULTS, issue).partial, issue);
     checkExperts(c.num_experts_per_tok, c.n_routed_experts, issue);
-    if (c.n_routed_experts % c.n_group !== 0) issue('n_group', 'must divide n_routed_experts');
-    if (c.topk_group > c.n_group) issue('topk_group', 'must not exceed n_group');
+    checkGroups(c, c.n_routed_experts, c.num_experts_per_tok, issue);
   });
   return { ...c, rope: ropeConfig(c, ROPE_DEFAULTS) };
 }

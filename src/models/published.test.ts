@@ -198,6 +198,8 @@ describe('what a family cannot run is refused by name', () => {
     ['more chosen than there are', { ...QWEN3_30B, num_experts_per_tok: 129 }, 'num_experts_per_tok'],
     ['heads that cannot be shared', { ...MIXTRAL_8X7B, num_key_value_heads: 5 }, 'num_key_value_heads'],
     ['groups that do not divide', { ...GLM_45_AIR, n_group: 3 }, 'n_group'],
+    ['groups of one expert', { ...GLM_45_AIR, n_group: 128, topk_group: 8 }, 'n_group'],
+    ['groups that leave too few experts', { ...GLM_45_AIR, n_group: 64, topk_group: 3 }, 'topk_group'],
     ['a list of layers that is too short', { ...GPT_OSS_20B, layer_types: ['full_attention'] }, 'layer_types'],
     ['linear attention', { ...MINIMAX_M2, attn_type_list: [0, 1] }, 'attn_type_list.0'],
     ['softmax scores', { ...MINIMAX_M2, scoring_func: 'softmax' }, 'scoring_func'],
