@@ -45,12 +45,12 @@ function requireModelDirectory(root: string): void {
   const stat = statOf(root);
   if (stat === undefined) {
     throw new ModelFileError('MODEL_NOT_FOUND', `${root} does not exist`, {
-      hint: 'give the path of a directory that holds config.json and .safetensors files',
+      hint: 'give the path of a directory that holds config.json and .safetensors files, or of a .gguf file',
       details: { file: root },
     });
   }
   if (!stat.isDirectory()) {
-    throw new ModelFileError('MODEL_NOT_A_DIRECTORY', `${root} is a file; a model is a directory`, {
+    throw new ModelFileError('MODEL_NOT_A_DIRECTORY', `${root} is a file; a model is a directory or a .gguf file`, {
       hint: 'give the directory that holds config.json and .safetensors files',
       details: { file: root },
     });

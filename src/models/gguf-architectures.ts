@@ -108,7 +108,7 @@ function ropeScaling(keys: GgufKeys): Config | null {
   if (type === 'none') return null;
   const factor = keys.optional('rope.scaling.attn_factor') ?? 1;
   if (factor !== 1) {
-    keys.refuse('GGUF_UNSUPPORTED', `scales attention by ${factor} (rope.scaling.attn_factor)`, 'use another file');
+    keys.refuse('GGUF_UNSUPPORTED', `scales attention by ${factor} (rope.scaling.attn_factor)`, OTHER);
   }
   return {
     rope_type: type,
@@ -127,13 +127,35 @@ function headDim(keys: GgufKeys): number {
     keys.optional('attention.key_length') ?? keys.number('embedding_length') / keys.number('attention.head_count');
   const value = keys.optional('attention.value_length') ?? key;
   if (key === value) return key;
-  return keys.refuse('GGUF_UNSUPPORTED', `has keys of ${key} and values of ${value} per head`, 'use another model');
+  return keys.refuse('GGUF_UNSUPPORTED', `has keys of ${key} and values of ${value} per head`, OTHER);
 }
 
-/** The block after the last layer, if it is in the file. */
-function predictionLayers(keys: GgufKeys): number {
-  const layers = keys.optional('nextn_predict_layers') ?? 0;
-  return layers > 0 && keys.has(`blk.${keys.blocks - layers}.nextn.eh_proj.weight`) ? layers : 0;
+/** How scores become weights, in the numbers of the format. */
+const GATING = { softmax: 1, sigmoid: 2, softmaxOfChosen: 3 };
+
+/** What a family always does: a file that says something else is of another model. */
+function requireUsual(keys: GgufKeys, gating: number, rotated?: number): void {
+  const usual: readonly (readonly [key: string, values: readonly number[]])[] = [
+    ['expert_gating_func', [gating]],
+    // 0 means that there is none
+    ['expert_weights_scale', [0, 1]],
+    ['rope.dimension_count', rotated === undefined ? [] : [rotated]],
+  ];
+  for (const [key, values] of usual) {
+    const value = keys.optional(key);
+    if (value === undefined || values.length === 0 || values.includes(value)) continue;
+    keys.refuse('GGUF_UNSUPPORTED', `has ${key} ${value}; models of this kind have ${values.join(' or ')}`, OTHER);
+  }
+}
+
+const OTHER = 'this is a variant that is not supported: use the safetensors files of the model';
+
+/** Blocks of a prediction head are counted even where they are left out of the file. */
+function depth(keys: GgufKeys): Config {
+  const prediction = keys.optional('nextn_predict_layers') ?? 0;
+  const layers = keys.blocks - prediction;
+  const isThere = keys.has(`blk.${layers}.nextn.eh_proj.weight`);
+  return { num_hidden_layers: layers, num_nextn_predict_layers: isThere ? prediction : 0 };
 }
 
 /** Layers that have an MLP instead of experts. */
@@ -147,30 +169,36 @@ function denseLayers(keys: GgufKeys): number[] {
 const olmoe: GgufArchitecture = {
   names: { ...BLOCK, ...QK_NORM, ...routed('mlp', 'gate') },
   stops: [],
-  config: keys => ({
-    ...common(keys, 'olmoe'),
-    num_key_value_heads: kvHeads(keys),
-    intermediate_size: keys.either('expert_feed_forward_length', 'feed_forward_length'),
-    num_experts: keys.number('expert_count'),
-    norm_topk_prob: keys.flag('expert_weights_norm') ?? false,
-    clip_qkv: keys.optional('attention.clamp_kqv') ?? null,
-  }),
+  config(keys) {
+    requireUsual(keys, GATING.softmax, headDim(keys));
+    return {
+      ...common(keys, 'olmoe'),
+      num_key_value_heads: kvHeads(keys),
+      intermediate_size: keys.either('expert_feed_forward_length', 'feed_forward_length'),
+      num_experts: keys.number('expert_count'),
+      norm_topk_prob: keys.flag('expert_weights_norm') ?? false,
+      clip_qkv: keys.optional('attention.clamp_kqv') ?? null,
+    };
+  },
 };
 
 const qwen3moe: GgufArchitecture = {
   names: { ...BLOCK, ...QK_NORM, ...routed('mlp', 'gate') },
   stops: ['<|endoftext|>'],
-  config: keys => ({
-    ...common(keys, 'qwen3_moe'),
-    num_key_value_heads: kvHeads(keys),
-    head_dim: headDim(keys),
-    intermediate_size: keys.number('feed_forward_length'),
-    moe_intermediate_size: keys.number('expert_feed_forward_length'),
-    num_experts: keys.number('expert_count'),
-    norm_topk_prob: keys.flag('expert_weights_norm') ?? true,
-    decoder_sparse_step: 1,
-    mlp_only_layers: denseLayers(keys),
-  }),
+  config(keys) {
+    requireUsual(keys, GATING.softmax, headDim(keys));
+    return {
+      ...common(keys, 'qwen3_moe'),
+      num_key_value_heads: kvHeads(keys),
+      head_dim: headDim(keys),
+      intermediate_size: keys.number('feed_forward_length'),
+      moe_intermediate_size: keys.number('expert_feed_forward_length'),
+      num_experts: keys.number('expert_count'),
+      norm_topk_prob: keys.flag('expert_weights_norm') ?? true,
+      decoder_sparse_step: 1,
+      mlp_only_layers: denseLayers(keys),
+    };
+  },
 };
 
 const gptOss: GgufArchitecture = {
@@ -188,20 +216,23 @@ const gptOss: GgufArchitecture = {
   },
   stops: ['<|call|>', '<|endoftext|>'],
   turnsHaveParts: true,
-  config: keys => ({
-    ...common(keys, 'gpt_oss'),
-    rope_scaling: keys.text('rope.scaling.type') ? { ...ropeScaling(keys), truncate: false } : null,
-    num_key_value_heads: kvHeads(keys),
-    head_dim: headDim(keys),
-    intermediate_size: keys.either('expert_feed_forward_length', 'feed_forward_length'),
-    num_local_experts: keys.number('expert_count'),
-    sliding_window: keys.number('attention.sliding_window'),
-    layer_types: Array.from({ length: keys.blocks }, (_, layer) =>
-      layer % 2 === 0 ? 'sliding_attention' : 'full_attention',
-    ),
-    attention_bias: true,
-    swiglu_limit: 7,
-  }),
+  config(keys) {
+    requireUsual(keys, GATING.softmaxOfChosen, headDim(keys));
+    return {
+      ...common(keys, 'gpt_oss'),
+      rope_scaling: keys.text('rope.scaling.type') ? { ...ropeScaling(keys), truncate: false } : null,
+      num_key_value_heads: kvHeads(keys),
+      head_dim: headDim(keys),
+      intermediate_size: keys.either('expert_feed_forward_length', 'feed_forward_length'),
+      num_local_experts: keys.number('expert_count'),
+      sliding_window: keys.number('attention.sliding_window'),
+      layer_types: Array.from({ length: keys.blocks }, (_, layer) =>
+        layer % 2 === 0 ? 'sliding_attention' : 'full_attention',
+      ),
+      attention_bias: true,
+      swiglu_limit: 7,
+    };
+  },
 };
 
 /** DeepSeek V2 (softmax) and V3 (sigmoid) share an architecture name. */
@@ -209,10 +240,9 @@ const deepseek2: GgufArchitecture = {
   names: { ...BLOCK, ...LATENT, ...routed('mlp', 'gate'), ...SHARED, ...CORRECTION, ...PREDICTION },
   stops: [],
   config(keys) {
-    const sigmoid = (keys.optional('expert_gating_func') ?? 1) === 2;
+    const sigmoid = (keys.optional('expert_gating_func') ?? GATING.softmax) === GATING.sigmoid;
     const experts = keys.number('expert_count');
     const rotary = keys.number('rope.dimension_count');
-    const prediction = predictionLayers(keys);
     const scaling = ropeScaling(keys);
     // old files do not tell; these are the published models that choose among groups
     const groups = keys.optional('expert_group_count') ?? (experts === 256 || experts === 160 ? 8 : 1);
@@ -221,8 +251,7 @@ const deepseek2: GgufArchitecture = {
     const mscale = scaling && keys.number('rope.scaling.yarn_log_multiplier') * 10;
     return {
       ...common(keys, sigmoid ? 'deepseek_v3' : 'deepseek_v2'),
-      num_hidden_layers: keys.blocks - prediction,
-      num_nextn_predict_layers: prediction,
+      ...depth(keys),
       // the factors of published models are equal, so cosines and sines are not scaled
       rope_scaling: scaling && { ...scaling, mscale: tidy(mscale!), mscale_all_dim: tidy(mscale!) },
       num_key_value_heads: keys.number('attention.head_count'),
@@ -264,9 +293,7 @@ const glm4moe: GgufArchitecture = {
     const head = headDim(keys);
     return {
       ...common(keys, 'glm4_moe'),
-      // blocks of the prediction head count even where they are left out of the file
-      num_hidden_layers: keys.blocks - (keys.optional('nextn_predict_layers') ?? 0),
-      num_nextn_predict_layers: predictionLayers(keys),
+      ...depth(keys),
       num_key_value_heads: kvHeads(keys),
       head_dim: head,
       partial_rotary_factor: (keys.optional('rope.dimension_count') ?? head) / head,
@@ -295,18 +322,21 @@ const minimaxM2: GgufArchitecture = {
     'exp_probs_b.bias': `${MINIMAX_PART}.e_score_correction_bias`,
   },
   stops: [],
-  config: keys => ({
-    ...common(keys, 'minimax_m2'),
-    num_key_value_heads: kvHeads(keys),
-    head_dim: headDim(keys),
-    rotary_dim: keys.number('rope.dimension_count'),
-    intermediate_size: keys.either('expert_feed_forward_length', 'feed_forward_length'),
-    num_local_experts: keys.number('expert_count'),
-    scoring_func: 'sigmoid',
-    use_qk_norm: true,
-    qk_norm_type: 'per_layer',
-    use_routing_bias: true,
-  }),
+  config(keys) {
+    requireUsual(keys, GATING.sigmoid);
+    return {
+      ...common(keys, 'minimax_m2'),
+      num_key_value_heads: kvHeads(keys),
+      head_dim: headDim(keys),
+      rotary_dim: keys.number('rope.dimension_count'),
+      intermediate_size: keys.either('expert_feed_forward_length', 'feed_forward_length'),
+      num_local_experts: keys.number('expert_count'),
+      scoring_func: 'sigmoid',
+      use_qk_norm: true,
+      qk_norm_type: 'per_layer',
+      use_routing_bias: true,
+    };
+  },
 };
 
 /** A product of float32 values, without the noise of their last bits. */

@@ -28,7 +28,11 @@ const SAMPLING: Readonly<Record<string, string>> = {
 
 /** Throws ConfigError for an architecture that cannot be run, ModelFileError for metadata that cannot be used. */
 export function checkpointOfGguf(model: GgufModel): Checkpoint {
-  const name = new GgufKeys(model, '').text('general.architecture');
+  const general = new GgufKeys(model, '');
+  const type = general.text('general.type') ?? 'model';
+  if (type !== 'model')
+    general.refuse('GGUF_NOT_A_MODEL', `is of the type ${quote(type)}, not a model`, 'give the model');
+  const name = general.text('general.architecture');
   const architecture = architectureOf(model, name);
   const keys = new GgufKeys(model, name!);
   const config = { ...architecture.config(keys), eos_token_id: stopIds(keys, architecture) };

@@ -14,6 +14,7 @@ import { readTokenizerFile } from '../../src/tokenizer/tokenizer-file.ts';
 import { tensorShapes, writeCheckpoint } from '../fixtures/checkpoint.ts';
 import { writeTiny } from '../fixtures/tiny.ts';
 import { blockColumns, decode, type GgufBlock, randomBlocks, typeId } from '../support/gguf-blocks.ts';
+import { mxfp4Experts } from '../support/gguf-mxfp4.ts';
 import { type PackOptions, packAsGguf } from '../support/gguf-packs.ts';
 import { type GgufEntry, writeGguf, writeSplitGguf } from '../support/gguf-writer.ts';
 import { packDirectory, scoreWith } from '../support/packs.ts';
@@ -130,6 +131,14 @@ describe('encodings', () => {
     const differences = Array.from(logits, (logit, i) => Math.abs(logit - original[i]));
     const mean = differences.reduce((sum, each) => sum + each, 0) / differences.length;
     expect(mean).toBeLessThan({ F32: 1e-9, F16: 0.01, BF16: 1e-9, Q8_0: 0.1, Q4_0: 1.5 }[dtype]);
+  });
+
+  test('the experts of gpt-oss in MXFP4', async () => {
+    const original = packDirectory('gpt-oss-mxfp4');
+    const file = packAsGguf(original, 'gpt-oss');
+    const tensors = [...file.tensors, ...mxfp4Experts(original)];
+    const path = writeGguf(join(directory(), 'mxfp4.gguf'), { ...file, tensors });
+    expect(await logitsOf(path, INPUT, 'reference')).toEqual(await logitsOf(original, INPUT, 'reference'));
   });
 
   const BLOCKS: GgufBlock[] = ['Q4_0', 'Q5_0', 'Q5_1', 'Q8_0', 'Q4_K', 'Q5_K', 'Q6_K', 'IQ4_NL', 'MXFP4'];

@@ -60,12 +60,17 @@ function ggufName(name: string, architecture: string): string {
   return prefix + inside.replace(rule[0], rule[1]);
 }
 
-function readTensor(checkpoint: Checkpoint, { name, file, dtype, shape, offset, bytes }: TensorInfo): Floats {
+export function readBytes(checkpoint: Checkpoint, { file, offset, bytes }: TensorInfo): Uint8Array {
   const fd = openSync(checkpoint.files[file].path, 'r');
   const data = new Uint8Array(bytes);
   readSync(fd, data, 0, bytes, offset);
   closeSync(fd);
-  return { name, shape, values: decode(dtype as GgufFloat, data) };
+  return data;
+}
+
+function readTensor(checkpoint: Checkpoint, tensor: TensorInfo): Floats {
+  const { name, shape, dtype } = tensor;
+  return { name, shape, values: decode(dtype as GgufFloat, readBytes(checkpoint, tensor)) };
 }
 
 const EXPERT = /^(model\.layers\.\d+)\.\w+\.experts\.(\d+)\.(\w+)\.weight$/;
@@ -164,10 +169,14 @@ export interface PackOptions {
   readonly without?: readonly string[];
 }
 
-/** The pack in `directory` as a GGUF file of `architecture`. */
+/** The pack in `directory` as a GGUF file of `architecture`; packed bytes (U8) are left to others. */
 export function packAsGguf(directory: string, architecture: string, options: PackOptions = {}): GgufFile {
   const checkpoint = openCheckpoint(directory);
-  const floats = joinExperts([...checkpoint.tensors.values()].map(tensor => readTensor(checkpoint, tensor)));
+  const floats = joinExperts(
+    [...checkpoint.tensors.values()]
+      .filter(({ dtype }) => dtype !== 'U8')
+      .map(tensor => readTensor(checkpoint, tensor)),
+  );
   const { config } = checkpoint;
   const tensors = options.splitHeads ? floats.flatMap(tensor => splitHeads(tensor, config)) : floats;
   const latent = options.splitHeads ? latentMetadata(config, architecture) : [];
