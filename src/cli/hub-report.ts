@@ -32,7 +32,8 @@ export function pullPlanText(plan: PullPlan): string {
   return table(rows);
 }
 
-export function pullDoneText({ plan, files, fetchedBytes, seconds }: PullReport): string {
+/** `model`: what --model takes for it from now on. */
+export function pullDoneText({ plan, files, fetchedBytes, seconds }: PullReport, model: string): string {
   const downloads = files.flatMap(({ download }) => download ?? []);
   const reconnects = downloads.reduce((sum, each) => sum + each.reconnects, 0);
   const bad = files.filter(({ download }) => download !== null && download.mismatches > 0);
@@ -45,6 +46,7 @@ export function pullDoneText({ plan, files, fetchedBytes, seconds }: PullReport)
     const names = listNames(bad.map(({ file }) => file.path));
     lines.push(`came with a wrong digest and were fetched anew: ${names}`);
   }
+  lines.push(`use it with --model ${model}`);
   return lines.join('\n');
 }
 

@@ -37,6 +37,8 @@ export interface Fault {
   redirect?: string;
   /** Sends so many bytes, then nothing more, and keeps the connection. */
   stallAfter?: number;
+  /** Called when the bytes before the stall have been sent. */
+  stalled?: () => void;
   /** Waits after every piece of this size. */
   throttle?: { pieceBytes: number; pauseMs: number };
   /** Bytes behind the end of the file. */
@@ -179,7 +181,7 @@ async function sendBytes(
     await new Promise(resolve => response.write(body.subarray(at, Math.min(at + piece, end)), resolve));
     if (fault.throttle) await delay(fault.throttle.pauseMs);
   }
-  if (fault.stallAfter !== undefined && end < body.length) return;
+  if (fault.stallAfter !== undefined && end < body.length) return fault.stalled?.();
   if (fault.dropAfter !== undefined && end < body.length) response.destroy();
   else response.end();
 }

@@ -1,7 +1,7 @@
 /** coli pull: fetches a model of the hub; interrupted, the same command continues. */
 
 import { HubError } from '../../common/errors.ts';
-import { parseRepoName } from '../../hub/names.ts';
+import { nameText, parseRepoName } from '../../hub/names.ts';
 import { pullModel } from '../../hub/pull.ts';
 import { hubSettings } from '../../hub/settings.ts';
 import { PullSpeed, pullDoneText, pullJson, pullPlanText } from '../hub-report.ts';
@@ -42,7 +42,7 @@ export async function pull(text: string, flags: PullFlags): Promise<number> {
       }).finally(() => progress.clear()),
     );
     if (json) writeJson(pullJson(report));
-    else writeText(pullDoneText(report));
+    else writeText(pullDoneText(report, flags.dest ?? nameText(name)));
     return 0;
   } catch (error) {
     if (!(error instanceof HubError) || error.code !== 'HUB_STOPPED') throw error;

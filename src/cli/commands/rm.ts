@@ -30,10 +30,11 @@ async function confirm(question: string): Promise<boolean> {
     });
   }
   const editor = readline.createInterface({ input: process.stdin, output: process.stderr });
-  // Ctrl-C and Ctrl-D are a no
-  const ended = new Promise<string>(resolve => editor.once('close', () => resolve('')));
+  // Ctrl-C and Ctrl-D are a no, and leave the cursor behind the question
+  const ended = new Promise<string>(resolve => editor.once('close', () => resolve('\n')));
   try {
     const answer = await Promise.race([editor.question(escapeControls(`${question} [y/N] `)), ended]);
+    if (answer === '\n') process.stderr.write(answer);
     return /^y(es)?$/i.test(answer.trim());
   } finally {
     editor.close();
