@@ -8,8 +8,9 @@ import { checkGroups, count, LIMITS, parseFields, positive } from './config.ts';
 import { expertNames, separateForm, stackedForm } from './expert-forms.ts';
 import type { Family } from './family.ts';
 import { checkDecoder, checkExperts, decoderFields, describeDecoder } from './gqa-config.ts';
-import { type GqaMoe, gqaMoeFamily, MLP_NAMES } from './gqa-moe.ts';
+import { type GqaMoe, gqaMoeFamily } from './gqa-moe.ts';
 import { ropeConfig } from './rope-config.ts';
+import { MLP_NAMES } from './sparse-mlp.ts';
 
 const ROPE_DEFAULTS = { theta: 10000, partial: 0.5 };
 
@@ -69,8 +70,7 @@ function describe(c: Glm4MoeConfig): GqaMoe {
     qkvBias: c.attention_bias,
     isDense: layer => layer < c.first_k_dense_replace,
     sharedWidth: c.n_shared_experts * c.moe_intermediate_size,
-    // the prediction head, which is not run
-    ignored: c.num_nextn_predict_layers > 0 ? [new RegExp(`^model\\.layers\\.${c.num_hidden_layers}\\.`)] : [],
+    hasPrediction: c.num_nextn_predict_layers > 0,
   };
 }
 

@@ -11,8 +11,9 @@ import { count, LIMITS, parseFields, positive } from './config.ts';
 import { expertNames } from './expert-forms.ts';
 import type { Family } from './family.ts';
 import { checkDecoder, checkExperts, decoderFields, describeDecoder } from './gqa-config.ts';
-import { type GqaMoe, gqaMoeFamily, MLP_NAMES } from './gqa-moe.ts';
+import { type GqaMoe, gqaMoeFamily } from './gqa-moe.ts';
 import { ropeConfig } from './rope-config.ts';
+import { MLP_NAMES } from './sparse-mlp.ts';
 
 /** Of the gate's sigmoid; a constant of the published code. */
 const ALPHA = 1.702;

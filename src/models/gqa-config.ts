@@ -97,6 +97,7 @@ export function describeDecoder(
     isDense: () => false,
     sharedWidth: 0,
     names,
+    hasPrediction: false,
     ignored: [],
   };
 }

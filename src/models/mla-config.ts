@@ -4,11 +4,11 @@ import { z } from 'zod';
 import type { MlaShape } from '../layers/mla.ts';
 import { yarnScale } from '../layers/rope.ts';
 import type { RouterShape } from '../layers/router.ts';
-import { count, eosField, LIMITS, positive } from './config.ts';
+import { checkGroups, count, eosField, LIMITS, positive } from './config.ts';
 import { expertNames, separateForm, stackedForm } from './expert-forms.ts';
-import { MLP_NAMES } from './gqa-moe.ts';
 import type { MlaMoe } from './mla-moe.ts';
 import { type RopeConfig, ropeConfig, ropeFields, ropeOf } from './rope-config.ts';
+import { MLP_NAMES } from './sparse-mlp.ts';
 
 /** transformers gives the norms of latents this epsilon, whatever rms_norm_eps says. */
 const LATENT_NORM_EPS = 1e-6;
@@ -67,11 +67,7 @@ export function checkMla(
   if (partial !== 1) issue('partial_rotary_factor', 'must be 1: all of qk_rope_head_dim is rotated');
   if (c.qk_rope_head_dim % 2 !== 0) issue('qk_rope_head_dim', 'must be even');
   if (c.num_experts_per_tok > c.n_routed_experts) issue('num_experts_per_tok', 'must not exceed n_routed_experts');
-  if (c.n_routed_experts % groups.n_group !== 0) issue('n_group', 'must divide n_routed_experts');
-  if (groups.topk_group > groups.n_group) issue('topk_group', 'must not exceed n_group');
-  if ((c.n_routed_experts / groups.n_group) * groups.topk_group < c.num_experts_per_tok) {
-    issue('topk_group', 'must leave at least num_experts_per_tok experts');
-  }
+  checkGroups(groups, c.n_routed_experts, c.num_experts_per_tok, issue);
 }
 
 export function mlaRope(c: MlaFields, issue?: Issue): RopeConfig {
@@ -107,6 +103,7 @@ export function describeMla(c: MlaFields, { router, correction, ...own }: Own): 
   return {
     indexer: null,
     ownsIndexer: () => false,
+    ignored: [],
     ...own,
     layers: c.num_hidden_layers,
     vocabSize: c.vocab_size,

@@ -11,7 +11,8 @@ import type { ExpertNames } from '../quant/refs.ts';
 import { count, eosField, LIMITS, parseFields, positive } from './config.ts';
 import { expertNames, separateForm, stackedForm } from './expert-forms.ts';
 import type { Family } from './family.ts';
-import { type GqaMoe, gqaMoeFamily, MLP_NAMES } from './gqa-moe.ts';
+import { type GqaMoe, gqaMoeFamily } from './gqa-moe.ts';
+import { MLP_NAMES } from './sparse-mlp.ts';
 
 const schema = z.object({
   hidden_size: count(LIMITS.width),
@@ -89,6 +90,7 @@ function describe(c: OlmoeConfig): GqaMoe {
     isDense: () => false,
     sharedWidth: 0,
     names: { ...MLP_NAMES, experts: (layer, expert, prefix) => experts(c, layer, expert, prefix) },
+    hasPrediction: false,
     ignored: [],
   };
 }

@@ -4,8 +4,14 @@ import type { PredictionWeights } from '../layers/mtp.ts';
 import type { DenseTensor, PlacedWeights } from './family.ts';
 import { matrix, norm } from './tensors.ts';
 
-/** Pattern of tensors that some files have there: copies of the embedding and the output matrix of the main model. */
-export const COPIES = '(embed_tokens|shared_head\\.head)';
+/**
+ * Tensors of the head that a forward pass leaves alone: all, or, where the head is wanted, copies of the embedding and the output
+ * matrix of the main model, which some files have there.
+ */
+export function ignoredOfPrediction(p: string, isWanted: boolean): RegExp {
+  const copies = isWanted ? '(embed_tokens|shared_head\\.head)\\.' : '';
+  return new RegExp(`^${p.replaceAll('.', '\\.')}\\.${copies}`);
+}
 
 function namesOf(p: string) {
   return {

@@ -9,7 +9,7 @@ import type { MoeShape } from '../layers/moe.ts';
 import type { MoeLayer } from '../layers/moe-block.ts';
 import { plainChoice, Router } from '../layers/router.ts';
 import type { DenseTensor, PlacedWeights } from './family.ts';
-import { mlpWeights } from './gqa-moe.ts';
+import { mlpWeights } from './sparse-mlp.ts';
 import { centredNorm, matrix, norm, vector } from './tensors.ts';
 
 /** Norms, router and gated shared expert (of a width) of a layer. */

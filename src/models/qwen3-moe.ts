@@ -9,8 +9,9 @@ import { count, LIMITS, parseFields } from './config.ts';
 import { expertNames, fusedForm, separateForm, stackedForm } from './expert-forms.ts';
 import type { Family } from './family.ts';
 import { checkDecoder, checkExperts, decoderFields, describeDecoder } from './gqa-config.ts';
-import { type GqaMoe, gqaMoeFamily, MLP_NAMES } from './gqa-moe.ts';
+import { type GqaMoe, gqaMoeFamily } from './gqa-moe.ts';
 import { ropeConfig } from './rope-config.ts';
+import { MLP_NAMES } from './sparse-mlp.ts';
 
 const schema = z.object({
   ...decoderFields,

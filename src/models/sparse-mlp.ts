@@ -6,13 +6,12 @@
 import type { Compute } from '../compute/compute.ts';
 import type { ExpertStore } from '../experts/store.ts';
 import type { FeedForward } from '../layers/decoder.ts';
-import { DenseMlp, MlpWorkspace, SharedExpert } from '../layers/mlp.ts';
+import { DenseMlp, type MlpWeights, MlpWorkspace, SharedExpert } from '../layers/mlp.ts';
 import type { MoeShape } from '../layers/moe.ts';
 import { type MoeLayer, MoeWorkspaces, makeMoeBlocks } from '../layers/moe-block.ts';
 import { Router, type RouterShape } from '../layers/router.ts';
 import type { ExpertNames } from '../quant/refs.ts';
 import type { DenseTensor, PlacedWeights } from './family.ts';
-import { type GqaMoeNames, mlpWeights } from './gqa-moe.ts';
 import { matrix, norm, vector } from './tensors.ts';
 
 export interface SparseMlp {
@@ -25,8 +24,29 @@ export interface SparseMlp {
   isDense(layer: number): boolean;
   /** Width of the expert that every token uses; 0 = none. */
   readonly sharedWidth: number;
-  readonly names: GqaMoeNames;
+  readonly names: SparseMlpNames;
 }
+
+/** What families call these parts. */
+export interface SparseMlpNames {
+  /** Part of a layer that has the router and the experts. */
+  readonly moe: string;
+  /** Inside it: the router; names of tensors that are added to its logits, or to its scores for choosing only. */
+  readonly router: string;
+  readonly routerBias: string | null;
+  readonly correction: string | null;
+  readonly shared: string;
+  experts(layer: number, expert: number, prefix: string): ExpertNames;
+}
+
+/** As most families call them; no biases of the router. */
+export const MLP_NAMES = {
+  moe: 'mlp',
+  router: 'gate',
+  routerBias: null,
+  correction: null,
+  shared: 'shared_experts',
+} as const;
 
 function namesOf({ names }: SparseMlp, layer: number) {
   const p = `model.layers.${layer}`;
@@ -60,6 +80,14 @@ function mlpTensors(p: string, role: 'mlp' | 'shared', width: number, hidden: nu
     matrix(`${p}.up_proj.weight`, role, width, hidden),
     matrix(`${p}.down_proj.weight`, role, hidden, width),
   ];
+}
+
+export function mlpWeights(weights: PlacedWeights, p: string): MlpWeights {
+  return {
+    gate: weights.matrix(`${p}.gate_proj.weight`),
+    up: weights.matrix(`${p}.up_proj.weight`),
+    down: weights.matrix(`${p}.down_proj.weight`),
+  };
 }
 
 /** Routed experts of a layer; none in a dense one. */
