@@ -1,6 +1,6 @@
 /** Start-up check of an implementation: each kernel against the reference on a few small, nasty inputs. */
 
-import type { Layout } from '../quant/layouts.ts';
+import { BLOCKS, type BlockLayout, type Layout } from '../quant/layouts.ts';
 import * as cases from './cases.ts';
 import type { Kernels } from './kernels.ts';
 import type { Kind } from './random-values.ts';
@@ -39,6 +39,18 @@ function matrixScenes(): Scene[] {
     ...[...FLOATS, ...TILES].map(layout =>
       cases.embedCase(6, { layout, rows: 19, columns: 75, n: 2, kind, misalign: 2 }),
     ),
+    ...(Object.keys(BLOCKS) as BlockLayout[]).flatMap(blockScenes),
+  ];
+}
+
+function blockScenes(layout: BlockLayout): Scene[] {
+  // whole blocks, but fp8 may end inside one
+  const columns = layout === 'fp8' ? 150 : Math.max(BLOCKS[layout].columns, 128);
+  const facts = { layout, rows: 3, columns, n: 2, misalign: 1 };
+  return [
+    cases.exactCase(6, { ...facts, kind }),
+    cases.embedCase(6, { ...facts, kind: 'special' }),
+    cases.embedCase(7, { ...facts, kind: 'denormal' }),
   ];
 }
 

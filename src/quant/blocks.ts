@@ -1,6 +1,8 @@
 /**
  * Rows of block layouts as float32. This is the definition: the bytes are those of docs/formats.md, and every line that rounds
- * says so with f(). A scale that is not a number makes its values NaN; an infinite one follows the arithmetic.
+ * says so with f(). A scale that is not a number makes its values NaN; an infinite one follows the arithmetic. In the blocks of
+ * GGUF every product is exact (float16 has 11 bits, scales at most 7, codes 6), so only the sums with a minimum round, and the
+ * values are those of ggml. There, the NaN scale of mxfp4 is a number, and its code 8 is +0 instead of -0.
  */
 
 import { halfValue } from './floats.ts';

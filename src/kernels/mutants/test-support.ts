@@ -1,6 +1,8 @@
 /** Kernels that can be made wrong in one way at a time. Without a flaw they give the reference's bits. */
 
+import { isBlockLayoutId } from '../../quant/layouts.ts';
 import { type Kernels, KV_BLOCK } from '../kernels.ts';
+import { decodeBlockRow } from '../reference/blocks.ts';
 import { decodeElement, tileScale } from '../reference/decode.ts';
 import { exp32, tree16 } from '../reference/math.ts';
 import { memory } from '../test-support.ts';
@@ -131,9 +133,12 @@ export function exactWith(sum: Sum): Kernels['matmulExact'] {
     const groups = (columns + 63) >> 6;
     const weights = f32.subarray(scratch >> 2, (scratch >> 2) + columns);
     for (let row = row0; row < row1; row++) {
-      for (let c = 0; c < columns; c++) {
-        const code = decodeElement(bytes, layout, w, groups, row, c);
-        weights[c] = code * tileScale(bytes, layout, w, groups, row, c >> 6);
+      if (isBlockLayoutId(layout)) decodeBlockRow(bytes, layout, w, columns, row, weights);
+      else {
+        for (let c = 0; c < columns; c++) {
+          const code = decodeElement(bytes, layout, w, groups, row, c);
+          weights[c] = code * tileScale(bytes, layout, w, groups, row, c >> 6);
+        }
       }
       for (let i = 0; i < n; i++) {
         const from = (x >> 2) + rowOf(xIndex, i) * xStride;

@@ -1,7 +1,7 @@
 /** Wrong arguments of native kernels end in an error that wrote nothing, never in foreign memory. */
 
 import { describe, expect, test } from 'vitest';
-import { LAYOUT_ID } from '../../quant/layouts.ts';
+import { BLOCKS, type BlockLayout, blockRowBytes, LAYOUT_ID } from '../../quant/layouts.ts';
 import { type Kernels, KV_BLOCK } from '../kernels.ts';
 import type { Op, Scene } from '../scene.ts';
 import { SELF_TEST_PAGES, selfTestScenes } from '../self-test.ts';
@@ -72,9 +72,15 @@ const ATTENTION: readonly Recorded[] = [LAYOUT_ID.f32, LAYOUT_ID.bf16].map(id =>
 const WINDOWED = recorded('attention', args => args[WINDOW] > 0);
 /** Rows that look at some keys only, which are their own values. */
 const SELECTED = recorded('attention', args => args[SELECTION] > 0);
+/** Products with blocks of 256 and of 32 columns and, in fp8, without whole blocks; reading rows of blocks. */
+const BLOCK_CALLS: readonly Recorded[] = [
+  ...[LAYOUT_ID.q4_k, LAYOUT_ID.mxfp4, LAYOUT_ID.fp8].map(id => recorded('matmulExact', args => args[0] === id)),
+  recorded('embed', args => args[0] === LAYOUT_ID.nvfp4),
+];
 /** One good call of every kernel, with several rows where the kernel has rows. */
 const CALLS: readonly Recorded[] = [
   ...(Object.keys(KINDS) as Op[]).filter(op => op !== 'attention').map(op => recorded(op)),
+  ...BLOCK_CALLS,
   recorded('topK', args => args[1] > 0 && args[4] > 1),
   recorded('combine', args => args[4] > 0),
   ...ATTENTION,
@@ -194,6 +200,28 @@ describe.skipIf(NAMES.length === 0)('bounds', () => {
     for (const table of [xIndex, yIndex])
       for (const value of [-1, -(2 ** 31), 2 ** 31 - 1, 2 ** 16])
         for (const entry of [0, 1]) withWord(callOf(op), args => args[table] + 4 * entry, value);
+  });
+
+  test('rows that do not consist of whole blocks, and layouts that do not exist', () => {
+    for (const good of BLOCK_CALLS.filter(({ args }) => args[0] !== LAYOUT_ID.fp8)) {
+      good.scene.arrange(memory);
+      for (const columns of [1, 8, good.args[2] - 1, good.args[2] + 1, good.args[2] + 8]) {
+        expectRefused(kernels[good.op] as Call, replaced(good.args, 2, columns), `${columns} columns`);
+      }
+      for (const layout of [19, 255, 2 ** 31 + 7, 2 ** 32]) {
+        expectRefused(kernels[good.op] as Call, replaced(good.args, 0, layout), `layout ${layout}`);
+      }
+    }
+  });
+
+  test.each(BLOCK_CALLS)('the last row of blocks may end where the arena ends $scene.label', ({ op, scene, args }) => {
+    scene.arrange(memory);
+    const ids = words.subarray(args[3] / 4, args[3] / 4 + scene.units);
+    const rows = op === 'embed' ? 1 + Math.max(...ids) : scene.units;
+    const layout = (Object.keys(BLOCKS) as BlockLayout[]).find(name => LAYOUT_ID[name] === args[0])!;
+    const last = SIZE - rows * blockRowBytes(layout, args[2]);
+    expect(attempt(kernels[op] as Call, replaced(args, 1, last))).toBeNull();
+    expectRefused(kernels[op] as Call, replaced(args, 1, last + 1), 'one byte beyond');
   });
 
   test('ids of embed, positions of rope and of the indexer', () => {
