@@ -79,7 +79,7 @@ function rowScenes(): Scene[] {
 function attentionScenes(): Scene[] {
   const one = { keys: [66, 3], heads: 2, kvHeads: 1, keyDim: 40, kind };
   const many = { keys: [67, 66, 65], shared: true, heads: 2, kvHeads: 2, keyDim: 45, kind };
-  const latent = { heads: 5, kvHeads: 1, keyDim: 40, valueDim: 32, kind, valuesInKeys: true };
+  const latent = { heads: 9, kvHeads: 1, keyDim: 40, valueDim: 32, kind, valuesInKeys: true };
   return [
     ...(['f32', 'bf16'] as const).flatMap(layout => [
       cases.attentionCase(9, { ...one, layout }),

@@ -177,6 +177,7 @@ function* latentFacts(): Generator<attention.AttentionFacts> {
       yield { ...latent, keys: [130, 3], heads, keyDim: 40, valueDim: 32, kind };
       yield { ...latent, keys: [67, 64], heads, keyDim: 21, valueDim: 21, kind, sinks: kind };
       yield { ...latent, keys: [67, 66, 65], shared: true, heads, keyDim: 22, valueDim: 5, kind, window: 20 };
+      yield { ...latent, keys: [150, 70], heads, keyDim: 100, valueDim: 96, kind, sinks: kind, window: 75 };
     }
   }
   yield { ...latent, keys: [140, 70], heads: 16, keyDim: 576, valueDim: 512, kind: 'ordinary' };
@@ -189,6 +190,7 @@ function* selectionFacts(): Generator<attention.AttentionFacts> {
     for (const kind of ['ordinary', 'extreme', 'special'] as const) {
       yield { keys, heads: 4, kvHeads: 2, keyDim: 24, kind, selected };
       yield { keys, heads: 5, kvHeads: 1, keyDim: 48, valueDim: 32, kind, selected, valuesInKeys: true };
+      yield { keys, heads: 13, kvHeads: 1, keyDim: 81, valueDim: 80, kind, selected, valuesInKeys: true };
     }
     yield { keys, heads: 2, kvHeads: 2, keyDim: 17, valueDim: 9, kind: 'ordinary', selected, sinks: 'ordinary' };
   }
