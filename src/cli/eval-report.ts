@@ -27,10 +27,14 @@ export function oracleText(report: OracleReport): string {
   const greedy = report.greedy.map(
     sample => `${sample.matching} of ${sample.total} tokens after a prompt of ${sample.promptTokens}`,
   );
+  const { selectionMismatches: keys, prediction } = report;
+  const predicted = prediction && `largest difference ${small(prediction.maxLogitDifference)}`;
   return table([
     ['logits', `largest difference ${small(report.maxLogitDifference)}, tolerance ${small(report.tolerance)}`],
     ['hidden', hidden.join(', ')],
     ['router', `${report.routerMismatches} choices differ`],
+    ...(keys === null ? [] : [['indexer', `${keys} choices differ`]]),
+    ...(predicted === null ? [] : [['prediction', predicted]]),
     ['greedy', greedy.join('; ')],
     ['compute', computed(report)],
     ['result', report.passed ? 'same as the reference' : `DIFFERENT, first at ${report.firstDifference}`],
@@ -45,6 +49,11 @@ export function oracleJson(model: string, report: OracleReport) {
     max_logit_difference: report.maxLogitDifference,
     hidden_differences: report.hiddenDifferences,
     router_mismatches: report.routerMismatches,
+    selection_mismatches: report.selectionMismatches,
+    prediction: report.prediction && {
+      max_logit_difference: report.prediction.maxLogitDifference,
+      hidden_difference: report.prediction.hiddenDifference,
+    },
     greedy: report.greedy.map(({ promptTokens, matching, total }) => ({
       prompt_tokens: promptTokens,
       matching,

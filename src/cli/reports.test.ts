@@ -52,6 +52,8 @@ test('an oracle report names the first difference', () => {
     maxLogitDifference: 2e-5,
     hiddenDifferences: [1e-6, null],
     routerMismatches: 0,
+    selectionMismatches: null,
+    prediction: null,
     greedy: [{ promptTokens: 24, matching: 48, total: 48 }],
     firstDifference: null,
     kernels: 'wasm-relaxed',
@@ -59,6 +61,11 @@ test('an oracle report names the first difference', () => {
   } as const;
   expect(oracleText(same)).toContain('same as the reference');
   expect(oracleText(same)).toContain('layer 0 1.00e-6, layer 1 not in the pack');
+  expect(oracleText(same)).not.toMatch(/indexer|prediction/);
+  const prediction = { maxLogitDifference: 3e-5, hiddenDifference: null };
+  const more = { ...same, selectionMismatches: 2, prediction };
+  expect(oracleText(more)).toMatch(/indexer +2 choices differ\nprediction +largest difference 3\.00e-5/);
+  expect(oracleJson('m', more)).toMatchObject({ selection_mismatches: 2, prediction: { max_logit_difference: 3e-5 } });
   const different = { ...same, passed: false, firstDifference: 'layer 1: 3 tokens choose other experts' };
   expect(oracleText(different)).toContain('DIFFERENT, first at layer 1: 3 tokens');
   expect(oracleJson('m', different)).toMatchObject({ passed: false, first_difference: different.firstDifference });
@@ -67,7 +74,7 @@ test('an oracle report names the first difference', () => {
 test('a perplexity report', () => {
   const report = {
     ppl: 1.8533,
-  pplInterval: { low: 1.7, high: 2 },
+    pplInterval: { low: 1.7, high: 2 },
     nll: 0.617,
     bitsPerByte: 0.25,
     tokens: 10,

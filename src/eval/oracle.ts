@@ -19,8 +19,8 @@ export interface OracleReport {
   readonly hiddenDifferences: readonly (number | null)[];
   /** (token, layer) pairs whose set of experts differs. */
   readonly routerMismatches: number;
-  /** (token, layer) pairs whose keys, chosen by an indexer, differ. */
-  readonly selectionMismatches: number;
+  /** (token, layer) pairs whose keys, chosen by an indexer, differ; null where the pack has none. */
+  readonly selectionMismatches: number | null;
   /** Largest differences of the prediction head; null where the pack has none. */
   readonly prediction: { readonly maxLogitDifference: number; readonly hiddenDifference: number | null } | null;
   readonly greedy: readonly { readonly promptTokens: number; readonly matching: number; readonly total: number }[];
@@ -100,7 +100,7 @@ export async function compareWithReference(engine: Engine, reference: Reference)
     maxLogitDifference,
     hiddenDifferences,
     routerMismatches,
-    selectionMismatches,
+    selectionMismatches: reference.selected.some(keys => keys !== null) ? selectionMismatches : null,
     prediction,
     greedy,
     firstDifference,
