@@ -47,11 +47,6 @@ export class GgufCursor {
     return this.#position;
   }
 
-  /** Bytes that can still be read. */
-  get remaining(): number {
-    return this.#end - this.#position;
-  }
-
   /** The next `count` bytes; a view that the next call overwrites. */
   take(count: number, what: string): Uint8Array {
     this.#require(count, what);
@@ -110,13 +105,13 @@ export class GgufCursor {
   /** A u64 that counts things of at least `leastBytes` each, which must all fit into what is left. */
   count(leastBytes: number, what: string): number {
     const declared = this.scalar('u64', what) as bigint;
-    if (declared * BigInt(leastBytes) > BigInt(this.remaining)) {
-      const left = `only ${this.remaining} bytes can follow`;
-      throw this.fault('GGUF_TRUNCATED', `declares ${declared} for ${what}, but ${left}`, DOWNLOAD, {
-        expected: String(declared),
-        got: this.remaining,
-      });
+    const least = declared * BigInt(leastBytes);
+    const left = this.fileBytes - this.#position;
+    if (least > BigInt(left)) {
+      const text = `declares ${declared} for ${what}, but only ${left} bytes follow`;
+      throw this.fault('GGUF_TRUNCATED', text, DOWNLOAD, { expected: String(declared), got: left });
     }
+    this.#require(Number(least), what);
     return Number(declared);
   }
 
@@ -140,12 +135,12 @@ export class GgufCursor {
   }
 
   #require(count: number, what: string): void {
-    if (count <= this.remaining) return;
+    if (count <= this.#end - this.#position) return;
     if (this.#end < this.fileBytes) {
       const text = `has a header of more than ${MAX_GGUF_HEADER_BYTES} bytes (at ${what})`;
       throw this.fault('HEADER_TOO_LARGE', text, REWRITE, { expected: MAX_GGUF_HEADER_BYTES });
     }
     const text = `ends at byte ${this.fileBytes}, inside ${what}`;
-    throw this.fault('GGUF_TRUNCATED', text, DOWNLOAD, { expected: count, got: this.remaining });
+    throw this.fault('GGUF_TRUNCATED', text, DOWNLOAD, { expected: count, got: this.fileBytes - this.#position });
   }
 }
