@@ -7,14 +7,34 @@ import { expect, test } from 'vitest';
 import { roundToBfloat } from '../quant/floats.ts';
 import { LAYOUT_ID, type Layout } from '../quant/layouts.ts';
 import type { Kernels } from './kernels.ts';
+import { attentionWith, goesBefore, indexScoresWith, selectKeysWith } from './mutants/attention/test-support.ts';
+import { convSiluWith, deltaGatesWith, deltaRuleWith } from './mutants/delta/test-support.ts';
+import { combineWith, topKWith } from './mutants/routing/test-support.ts';
 import * as make from './mutants/test-support.ts';
-import { exp32, silu32 } from './reference/math.ts';
+import { exp32, sigmoid32, silu32 } from './reference/math.ts';
 import type { Op } from './scene.ts';
 import { selfTest } from './self-test.ts';
 import { counted, memory, reference, SCENES } from './test-support.ts';
 
-const { f, f32, SUMS, mapped, swigluWith, laneSum, plainSum, laneProducts, fusedSum, roundEven } = make;
+const {
+  f,
+  f32,
+  SUMS,
+  mapped,
+  swigluWith,
+  changed,
+  rowsWith,
+  clampedWith,
+  laneSum,
+  plainSum,
+  laneProducts,
+  fusedSum,
+  roundEven,
+} = make;
 const { rmsOutput, rmsFactor, reduce, neighbourTree } = make;
+
+const none = (): number => 0;
+const librarySigmoid = (x: number): number => f(1 / f(1 + f(Math.exp(-x))));
 
 const { bf16, f16 } = LAYOUT_ID;
 const isNaNWord = (word: number): boolean => (word & 0x7fffffff) > 0x7f800000;
@@ -63,15 +83,52 @@ const MUTANTS: { readonly [K in Op]: Readonly<Record<string, Kernels[K]>> } = {
     'eps outside the root': make.rmsWith(rmsOutput, (mean, eps) => f(1 / f(f(Math.sqrt(mean)) + eps)), laneProducts),
     'unrounded root': make.rmsWith(rmsOutput, (mean, eps) => f(1 / Math.sqrt(f(mean + eps))), laneProducts),
   },
-  rope: { 'neighbouring pairs': make.ropeWith(true, false), 'fused multiply-add': make.ropeWith(false, true) },
+  layerNorm: {
+    'swapped tree': make.layerNormWith({ squares: SUMS['swapped tree'] }),
+    'sum in a row': make.layerNormWith({ total: plainSum }),
+    'squares of the values themselves': make.layerNormWith({ centred: false }),
+    'weight first': make.layerNormWith({ output: (d, factor, weight, bias) => f(f(d * weight) * factor) + bias }),
+    'fused multiply-add': make.layerNormWith({ output: (d, factor, weight, bias) => f(d * factor) * weight + bias }),
+    'stride mistaken': changed('layerNorm', { 1: stride => stride + 1 }),
+  },
+  rope: {
+    'pairs mistaken': changed('rope', { 5: adjacent => 1 - adjacent }),
+    'from the first element on': changed('rope', { 3: none }),
+    'fused multiply-add': make.ropeWith(true),
+  },
   attention: {
-    'swapped tree': make.attentionWith({ score: SUMS['swapped tree'] }),
-    'exponentials summed in a row': make.attentionWith({ expSum: plainSum }),
-    'heads interleaved': make.attentionWith({ kvHead: (head, kvHeads) => head % kvHeads }),
-    'fused multiply-add': make.attentionWith({ fused: true }),
-    'division before the values': make.attentionWith({ early: true }),
-    'bfloat16 read as float16': make.attentionWith({ readAs: layout => (layout === bf16 ? f16 : layout) }),
-    'float32 read as bfloat16': make.attentionWith({ readAs: () => bf16 }),
+    'swapped tree': attentionWith({ score: SUMS['swapped tree'] }),
+    'exponentials summed in a row': attentionWith({ expSum: plainSum }),
+    'lanes from the first key on': attentionWith({ expSum: laneSum }),
+    'heads interleaved': attentionWith({ kvHead: (head, kvHeads) => head % kvHeads }),
+    'fused multiply-add': attentionWith({ fused: true }),
+    'division before the values': attentionWith({ early: true }),
+    'keys backwards': attentionWith({ backwards: true }),
+    'bfloat16 read as float16': attentionWith({ readAs: layout => (layout === bf16 ? f16 : layout) }),
+    'float32 read as bfloat16': attentionWith({ readAs: () => bf16 }),
+    'sinks ignored': changed('attention', { 8: none }),
+    'sinks not in the sum': attentionWith({ addSink: sum => sum }),
+    'sinks not in the maximum': attentionWith({ lowSink: true }),
+    'window ignored': changed('attention', { 7: none }),
+    'window one too wide': changed('attention', { 7: window => (window ? window + 1 : 0) }),
+    'selection ignored': changed('attention', { 13: none }),
+    'values behind the keys': changed('attention', { 12: none }),
+  },
+  indexScores: {
+    'swapped tree': indexScoresWith({ dot: SUMS['swapped tree'] }),
+    'negative scores kept': indexScoresWith({ positive: score => score }),
+    'NaN passes': indexScoresWith({ positive: score => Math.max(score, 0) }),
+    'heads backwards': indexScoresWith({ order: (step, heads) => heads - 1 - step }),
+    'fused multiply-add': indexScoresWith({ fused: true }),
+    'last block left out': changed('indexScores', { 12: item1 => item1 - 1 }),
+  },
+  selectKeys: {
+    'ties to the higher position': selectKeysWith((x, y, a, b) => (x === y ? a > b : goesBefore(x, y, a, b))),
+    'NaN above everything': selectKeysWith((x, y, a, b) => goesBefore(-y, -x, a, b)),
+    smallest: selectKeysWith((x, y, a, b) => goesBefore(-x, -y, a, b)),
+    '-0 below 0': selectKeysWith((x, y, a, b) => (x === y ? Object.is(y, -0) : goesBefore(x, y, a, b))),
+    'by score': selectKeysWith(goesBefore, false),
+    'one too few': changed('selectKeys', { 2: k => k - 1 }),
   },
   swiglu: {
     'library exponential': swigluWith((x, up) => f(x / f(1 + f(Math.exp(-x)))) * up),
@@ -112,15 +169,94 @@ const MUTANTS: { readonly [K in Op]: Readonly<Record<string, Kernels[K]>> } = {
     'product with the reciprocal': make.softmaxWith({ divide: (value, sum) => value * f(1 / sum) }),
     'swapped tree': make.softmaxWith({ sum: values => reduce(values.length, i => values[i], neighbourTree) }),
   },
+  sigmoid: {
+    'library exponential': make.mappedTo(librarySigmoid),
+    'exponential over one more': make.mappedTo(x => f(exp32(x) / f(1 + exp32(x)))),
+  },
+  sigmoidGate: {
+    'library exponential': mapped((x, gate) => x * librarySigmoid(gate)),
+    'silu of the gate': mapped((x, gate) => x * silu32(gate)),
+    'division of x': mapped((x, gate) => x / f(1 + exp32(-gate))),
+  },
+  gateRows: {
+    'gate as it is': rowsWith((x, gate) => x * gate, 'row'),
+    'gates by column': (x, gates, columns, row0, row1) =>
+      rowsWith((value, gate) => value * sigmoid32(gate), 'column')(x, gates, Math.min(columns, row1), row0, row1),
+    'division of x': rowsWith((x, gate) => x / f(1 + exp32(-gate)), 'row'),
+  },
+  addRows: {
+    'bias by row': rowsWith((x, bias) => x + bias, 'row'),
+    'last row left out': changed('addRows', { 4: row1 => row1 - 1 }),
+  },
+  swigluClamped: {
+    'up as it is': clampedWith((gate, up, limit, alpha) => {
+      const g = Math.min(gate, limit);
+      return f(g * sigmoid32(f(alpha * g))) * Math.max(Math.min(up, limit), -limit);
+    }),
+    'gate clamped below too': clampedWith((gate, up, limit, alpha) => {
+      const g = Math.max(Math.min(gate, limit), -limit);
+      return f(g * sigmoid32(f(alpha * g))) * f(Math.max(Math.min(up, limit), -limit) + 1);
+    }),
+    'no limit': changed('swigluClamped', { 3: () => Number.POSITIVE_INFINITY }),
+    'alpha ignored': changed('swigluClamped', { 4: () => 1 }),
+    'up first': clampedWith((gate, up, limit, alpha) => {
+      const g = Math.min(gate, limit);
+      return f(g * f(Math.max(Math.min(up, limit), -limit) + 1)) * sigmoid32(f(alpha * g));
+    }),
+  },
+  copyColumns: {
+    'one stride for both': changed('copyColumns', { 3: stride => stride - 1 }),
+    'last column left out': changed('copyColumns', { 4: width => width - 1 }),
+  },
   topK: {
-    'ties to the higher index': make.topKWith((value, best) => value >= best, laneSum),
-    smallest: make.topKWith((value, best) => value < best, laneSum),
-    'sum in a row': make.topKWith((value, best) => value > best, plainSum),
+    'ties to the higher index': topKWith({ better: (value, best) => value >= best }),
+    smallest: topKWith({ better: (value, best) => value < best }),
+    'sum in a row': topKWith({ sum: plainSum }),
+    'nothing added to the sum': topKWith({ least: 0 }),
+    'bias in the weights': topKWith({ biased: true }),
+    'bias ignored': changed('topK', { 1: none }),
+    'groups ignored': changed('topK', { 4: () => 1 }),
+    'one group more': changed('topK', { 5: kept => kept + 1 }),
+    'groups by their largest': topKWith({ scoreOf: first => first }),
+    'factor before the rule': topKWith({ early: true }),
+    'factor ignored': changed('topK', { 10: () => 1 }),
+    'rules mistaken': changed('topK', { 9: rule => (rule === 0 ? 0 : 3 - rule) }),
   },
   combine: {
-    'slots backwards': make.combineWith((slot, k) => k - 1 - slot, false, false),
-    'fused multiply-add': make.combineWith(slot => slot, true, false),
-    'added to the residual one by one': make.combineWith(slot => slot, false, true),
+    'slots backwards': combineWith({ order: (slot, k) => k - 1 - slot }),
+    'fused multiply-add': combineWith({ fused: true }),
+    'added to the residual one by one': combineWith({ straight: true }),
+    'shared part first': combineWith({ sharedFirst: true }),
+    'shared part left out': changed('combine', { 4: none }),
+  },
+  convSilu: {
+    'taps backwards': convSiluWith({ tap: (j, taps) => taps - 1 - j }),
+    'fused multiply-add': convSiluWith({ fused: true }),
+    'no silu': convSiluWith({ activate: sum => sum }),
+    'tail as it was': convSiluWith({ keep: (inputs, before) => inputs.slice(0, before) }),
+    'tail from the new inputs alone': convSiluWith({
+      keep: (inputs, before) =>
+        inputs.map((_, i) => inputs[Math.max(before, inputs.length - before + i)]).slice(0, before),
+    }),
+  },
+  deltaGates: {
+    'library softplus': deltaGatesWith({ softplus: x => f(Math.log1p(Math.exp(x))) }),
+    'softplus without its small end': deltaGatesWith({ softplus: x => f(Math.log(f(1 + exp32(x)))) }),
+    'growth for decay': deltaGatesWith({ decayOf: (aLog, step) => exp32(f(exp32(aLog) * step)) }),
+    'aLog as it is': deltaGatesWith({ decayOf: (aLog, step) => exp32(-f(aLog * step)) }),
+    'beta as it is': deltaGatesWith({ betaOf: b => b }),
+  },
+  deltaRule: {
+    'squares in a row': deltaRuleWith({ squares: SUMS['one lane'] }),
+    'swapped tree': deltaRuleWith({ squares: SUMS['swapped tree'] }),
+    'sums over the state in lanes': deltaRuleWith({ over: laneProducts }),
+    'no eps': deltaRuleWith({ eps: 0 }),
+    'queries not scaled': deltaRuleWith({ scaled: false }),
+    'key heads interleaved': deltaRuleWith({ keyHead: (head, keyHeads) => head % keyHeads }),
+    'decay after the change': deltaRuleWith({ lateDecay: true }),
+    'output before the change': deltaRuleWith({ earlyOutput: true }),
+    'fused multiply-add': deltaRuleWith({ fusedUpdate: true }),
+    'last token left out': changed('deltaRule', { 9: rows => rows - 1 }),
   },
   allFinite: {
     'infinity passes': (x, elements) => (f32.subarray(x >> 2, (x >> 2) + elements).some(Number.isNaN) ? 0 : 1),
@@ -157,12 +293,18 @@ test('the same machinery finds nothing wrong with the reference, nor with the mu
     matmulFloat: make.floatWith(laneProducts),
     matmulExact: make.exactWith(laneProducts),
     rmsNorm: make.rmsWith(rmsOutput, rmsFactor, laneProducts),
-    rope: make.ropeWith(false, false),
-    attention: make.attentionWith({}),
+    layerNorm: make.layerNormWith({}),
+    rope: make.ropeWith(false),
+    attention: attentionWith({}),
+    indexScores: indexScoresWith({}),
+    selectKeys: selectKeysWith(goesBefore),
     toBf16: make.toBf16With(roundToBfloat),
     softmax: make.softmaxWith({}),
-    topK: make.topKWith((value, best) => value > best, laneSum),
-    combine: make.combineWith(slot => slot, false, false),
+    topK: topKWith({}),
+    combine: combineWith({}),
+    convSilu: convSiluWith({}),
+    deltaGates: deltaGatesWith({}),
+    deltaRule: deltaRuleWith({}),
   };
   for (const op of Object.keys(SCENES) as Op[]) expect(firstDifference(op, healthy, 7)).toBeNull();
 });

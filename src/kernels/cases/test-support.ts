@@ -115,8 +115,21 @@ export const ROW_SCENES: Scenes<RowOp | 'copyColumns' | 'allFinite'> = {
   allFinite: () => each(finiteShapes(), rows.allFiniteCase),
 };
 
+const LAYOUTS = ['f32', 'bf16'] as const;
+
 function* attentionShapes(): Generator<attention.AttentionFacts> {
-  for (const layout of ['f32', 'bf16'] as const) for (const facts of attentionFacts()) yield { ...facts, layout };
+  for (const facts of smallFacts()) for (const layout of LAYOUTS) yield { ...facts, layout };
+  for (const layout of LAYOUTS) for (const facts of attentionFacts()) yield { ...facts, layout };
+}
+
+/** Every feature of attention once: first, because wrong kernels are soon found with them. */
+function* smallFacts(): Generator<attention.AttentionFacts> {
+  const small = { keys: [37, 3], heads: 4, kvHeads: 2, keyDim: 21, kind: 'ordinary' } as const;
+  yield small;
+  yield { ...small, kind: 'special', sinks: 'special' };
+  yield { ...small, valueDim: 18, window: 19, sinks: 'ordinary' };
+  yield { ...small, sinks: 'wide', selected: 17 };
+  yield { ...small, heads: 5, kvHeads: 1, valueDim: 16, valuesInKeys: true };
 }
 
 function* attentionFacts(): Generator<attention.AttentionFacts> {
@@ -198,12 +211,12 @@ function* selectionFacts(): Generator<attention.AttentionFacts> {
 }
 
 function* indexShapes(): Generator<attention.IndexFacts> {
-  for (const layout of ['f32', 'bf16'] as const) {
+  for (const layout of LAYOUTS) {
     for (const headDim of [1, 8, 15, 16, 33, 128]) {
       for (const heads of [1, 2, 3, 4, 7]) {
         yield { keys: [65, 2, 64], heads, headDim, kind: pick(ALL, heads + headDim), layout };
       }
-      for (const kind of ALL) yield { keys: [66, 3], heads: 5, headDim, kind, layout };
+      for (const kind of ALL) yield { keys: [3, 66], heads: 5, headDim, kind, layout };
     }
     yield { keys: [300, 129, 1], heads: 64, headDim: 128, kind: 'ordinary', layout };
   }

@@ -1,17 +1,25 @@
 /** Kernels that can be made wrong in one way at a time. Without a flaw they give the reference's bits. */
 
 import { isBlockLayoutId } from '../../quant/layouts.ts';
-import { type Kernels, KV_BLOCK } from '../kernels.ts';
+import type { Kernels } from '../kernels.ts';
 import { decodeBlockRow } from '../reference/blocks.ts';
 import { decodeElement, tileScale } from '../reference/decode.ts';
 import { exp32, tree16 } from '../reference/math.ts';
-import { memory } from '../test-support.ts';
+import type { Op } from '../scene.ts';
+import { memory, reference } from '../test-support.ts';
 
 export const f = Math.fround;
 export const f32 = new Float32Array(memory.buffer);
-const i32 = new Int32Array(memory.buffer);
+export const i32 = new Int32Array(memory.buffer);
 const i8 = new Int8Array(memory.buffer);
-const bytes = new DataView(memory.buffer);
+export const bytes = new DataView(memory.buffer);
+
+/** The reference kernel with some arguments changed, by their place among them. */
+export function changed<K extends Op>(op: K, changes: Readonly<Record<number, (value: number) => number>>): Kernels[K] {
+  const call = (...args: number[]) =>
+    (reference[op] as (...args: number[]) => unknown)(...args.map((value, i) => changes[i]?.(value) ?? value));
+  return call as Kernels[K];
+}
 
 /** Sums of the terms in 16 lanes, joined by `join`; `lane` says where term i goes. */
 export function reduce(
@@ -41,7 +49,7 @@ export function fusedSum(count: number, product: (i: number) => number): number 
 }
 
 const inOneLane = (): number => 0;
-type Sum = (count: number, product: (i: number) => number) => number;
+export type Sum = (count: number, product: (i: number) => number) => number;
 export const SUMS: Record<string, Sum> = {
   'swapped tree': (count, product) => reduce(count, i => f(product(i)), neighbourTree),
   'fused multiply-add': fusedSum,
@@ -158,7 +166,7 @@ export const laneSum = (values: Float32Array): number => reduce(values.length, i
 export const plainSum = (values: Float32Array): number => values.reduce((sum, value) => f(sum + value), 0);
 
 /** NaN is passed over, unlike Math.max. */
-function largest(values: Float32Array): number {
+export function largest(values: Float32Array): number {
   let max = Number.NEGATIVE_INFINITY;
   for (const value of values) if (value > max) max = value;
   return max;
@@ -181,63 +189,41 @@ export function softmaxWith(flaws: SoftmaxFlaws): Kernels['softmax'] {
   };
 }
 
-interface AttentionFlaws {
-  score?: Sum;
-  expSum?: (values: Float32Array) => number;
-  kvHead?: (head: number, kvHeads: number, heads: number) => number;
-  value?: (e: number, v: number, sum: number) => number;
-  fused?: boolean;
-  early?: boolean;
-  /** What the layout of keys and values is taken for. */
-  readAs?: (layout: number) => number;
-}
-
-export function attentionWith(flaws: AttentionFlaws): Kernels['attention'] {
-  const { score = (count, product) => reduce(count, i => f(product(i))), expSum = laneSum, early } = flaws;
-  const { kvHead = (head, kvHeads, heads) => Math.floor((head * kvHeads) / heads), fused } = flaws;
-  const { readAs = layout => layout } = flaws;
-  return (q, out, heads, kvHeads, headDim, scale, positions, tables, layout, scratch, item0, item1) => {
-    for (let item = item0; item < item1; item++) {
-      const row = Math.floor(item / heads);
-      const keys = i32[(positions >> 2) + row] + 1;
-      const block = (key: number): number => i32[(i32[(tables >> 2) + row] >> 2) + Math.floor(key / KV_BLOCK)];
-      const offset = kvHead(item % heads, kvHeads, heads) * headDim;
-      const element = (key: number, first: number, i: number): number => {
-        const row = first + (key % KV_BLOCK);
-        return decodeElement(bytes, readAs(layout), block(key), kvHeads * headDim, row, offset + i);
-      };
-      const e = f32.subarray(scratch >> 2, (scratch >> 2) + keys);
-      const query = (q >> 2) + item * headDim;
-      for (let key = 0; key < keys; key++) {
-        e[key] = f(score(headDim, i => f32[query + i] * element(key, 0, i))) * f(scale);
-      }
-      const max = largest(e);
-      for (let key = 0; key < keys; key++) e[key] = exp32(f(e[key] - max));
-      const sum = expSum(e);
-      for (let i = 0; i < headDim; i++) {
-        let value = 0;
-        for (let key = 0; key < keys; key++) {
-          const weight = early ? f(e[key] / sum) : e[key];
-          const product = weight * element(key, KV_BLOCK, i);
-          value = f(value + (fused ? product : f(product)));
-        }
-        f32[(out >> 2) + item * headDim + i] = early ? value : value / sum;
-      }
-    }
-  };
-}
-
 export function rmsWith(
   output: (x: number, weight: number, factor: number) => number,
   factorOf: (mean: number, eps: number) => number,
   sum: Sum,
 ): Kernels['rmsNorm'] {
-  return (x, weight, y, columns, eps, row0, row1) => {
+  return (x, xStride, weight, y, yStride, columns, eps, row0, row1) => {
     for (let row = row0; row < row1; row++) {
-      const from = (x >> 2) + row * columns;
+      const [from, to] = [(x >> 2) + row * xStride, (y >> 2) + row * yStride];
       const factor = factorOf(f(sum(columns, i => f32[from + i] * f32[from + i]) / columns), f(eps));
+      for (let i = 0; i < columns; i++) f32[to + i] = output(f32[from + i], f32[(weight >> 2) + i], factor);
+    }
+  };
+}
+
+interface LayerNormFlaws {
+  /** What is summed for the variance, of a value and the mean. */
+  centred?: boolean;
+  total?: (values: Float32Array) => number;
+  squares?: Sum;
+  output?: (d: number, factor: number, weight: number, bias: number) => number;
+}
+
+export function layerNormWith(flaws: LayerNormFlaws): Kernels['layerNorm'] {
+  const { centred = true, total = laneSum, squares = laneProducts } = flaws;
+  const { output = (d, factor, weight, bias) => f(f(d * factor) * weight) + bias } = flaws;
+  return (x, stride, weight, bias, columns, eps, row0, row1) => {
+    for (let row = row0; row < row1; row++) {
+      const values = f32.subarray((x >> 2) + row * stride, (x >> 2) + row * stride + columns);
+      const before = values.slice();
+      const mean = f(total(values) / columns);
+      for (let i = 0; i < columns; i++) values[i] -= mean;
+      const spread = centred ? values : before;
+      const factor = rmsFactor(f(squares(columns, i => spread[i] * spread[i]) / columns), f(eps));
       for (let i = 0; i < columns; i++) {
-        f32[(y >> 2) + row * columns + i] = output(f32[from + i], f32[(weight >> 2) + i], factor);
+        values[i] = output(values[i], factor, f32[(weight >> 2) + i], f32[(bias >> 2) + i]);
       }
     }
   };
@@ -247,61 +233,19 @@ export const laneProducts: Sum = (count, product) => reduce(count, i => f(produc
 export const rmsOutput = (x: number, weight: number, factor: number): number => weight * f(x * factor);
 export const rmsFactor = (mean: number, eps: number): number => f(1 / f(Math.sqrt(f(mean + eps))));
 
-export function ropeWith(interleaved: boolean, fused: boolean): Kernels['rope'] {
-  return (x, heads, headDim, rotaryDim, table, positions, row0, row1) => {
+export function ropeWith(fused: boolean): Kernels['rope'] {
+  return (x, heads, headDim, first, rotaryDim, adjacent, table, positions, row0, row1) => {
     const half = rotaryDim >> 1;
     for (let head = row0 * heads; head < row1 * heads; head++) {
       const cos = (table >> 2) + i32[(positions >> 2) + Math.floor(head / heads)] * rotaryDim;
       for (let i = 0; i < half; i++) {
-        const a = (x >> 2) + head * headDim + (interleaved ? 2 * i : i);
-        const b = interleaved ? a + 1 : a + half;
+        const a = (x >> 2) + head * headDim + first + (adjacent ? 2 * i : i);
+        const b = adjacent ? a + 1 : a + half;
         const [low, high, c, s] = [f32[a], f32[b], f32[cos + i], f32[cos + half + i]];
         const round = fused ? (value: number): number => value : f;
         f32[a] = round(low * c) - f(high * s);
         f32[b] = round(high * c) + f(low * s);
       }
-    }
-  };
-}
-
-export function topKWith(
-  better: (value: number, best: number) => boolean,
-  sum: (values: Float32Array) => number,
-): Kernels['topK'] {
-  return (x, columns, k, ids, weights, normalise, row0, row1) => {
-    for (let row = row0; row < row1; row++) {
-      const values = f32.subarray((x >> 2) + row * columns, (x >> 2) + (row + 1) * columns);
-      const chosen = i32.subarray((ids >> 2) + row * k, (ids >> 2) + (row + 1) * k).fill(-1);
-      const weight = f32.subarray((weights >> 2) + row * k, (weights >> 2) + (row + 1) * k);
-      for (let slot = 0; slot < k; slot++) {
-        let best = -1;
-        for (let i = 0; i < columns; i++) {
-          if (!chosen.includes(i) && (best < 0 || better(values[i], values[best]))) best = i;
-        }
-        chosen[slot] = best;
-        weight[slot] = values[best];
-      }
-      const total = sum(weight);
-      if (normalise) for (let slot = 0; slot < k; slot++) weight[slot] /= total;
-    }
-  };
-}
-
-export function combineWith(
-  order: (slot: number, k: number) => number,
-  fused: boolean,
-  straight: boolean,
-): Kernels['combine'] {
-  return (x, parts, weights, k, columns, row0, row1) => {
-    for (let at = row0 * columns; at < row1 * columns; at++) {
-      const row = Math.floor(at / columns);
-      let sum = straight ? f32[(x >> 2) + at] : 0;
-      for (let step = 0; step < k; step++) {
-        const slot = row * k + order(step, k);
-        const product = f32[(weights >> 2) + slot] * f32[(parts >> 2) + slot * columns + (at % columns)];
-        sum = step === 0 && !straight ? f(product) : f(sum + (fused ? product : f(product)));
-      }
-      f32[(x >> 2) + at] = straight ? sum : f32[(x >> 2) + at] + sum;
     }
   };
 }
@@ -319,8 +263,29 @@ export const mapped =
   (x, y, element0, element1) => {
     for (let i = element0; i < element1; i++) f32[(x >> 2) + i] = value(f32[(x >> 2) + i], f32[(y >> 2) + i]);
   };
+export const mappedTo =
+  (value: (x: number) => number): Elementwise =>
+  (x, y, element0, element1) => {
+    for (let i = element0; i < element1; i++) f32[(y >> 2) + i] = value(f32[(x >> 2) + i]);
+  };
 export const swigluWith =
   (value: (gate: number, up: number) => number): Kernels['swiglu'] =>
   (gate, up, y, element0, element1) => {
     for (let i = element0; i < element1; i++) f32[(y >> 2) + i] = value(f32[(gate >> 2) + i], f32[(up >> 2) + i]);
+  };
+/** x[r, i] becomes value(x, y[row or column]). */
+export const rowsWith =
+  (value: (x: number, y: number) => number, of: 'row' | 'column'): Kernels['gateRows'] =>
+  (x, y, columns, row0, row1) => {
+    for (let at = row0 * columns; at < row1 * columns; at++) {
+      const other = of === 'row' ? Math.floor(at / columns) : at % columns;
+      f32[(x >> 2) + at] = value(f32[(x >> 2) + at], f32[(y >> 2) + other]);
+    }
+  };
+export const clampedWith =
+  (value: (gate: number, up: number, limit: number, alpha: number) => number): Kernels['swigluClamped'] =>
+  (gate, up, y, limit, alpha, element0, element1) => {
+    for (let i = element0; i < element1; i++) {
+      f32[(y >> 2) + i] = value(f32[(gate >> 2) + i], f32[(up >> 2) + i], f(limit), f(alpha));
+    }
   };

@@ -1,6 +1,18 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { bfloatToFloat, EXP_MAX, EXP_MIN, exp32, halfToFloat, roundEven, silu32, tree16 } from './math.ts';
+import {
+  bfloatToFloat,
+  EXP_MAX,
+  EXP_MIN,
+  exp32,
+  halfToFloat,
+  log32,
+  roundEven,
+  sigmoid32,
+  silu32,
+  softplus32,
+  tree16,
+} from './math.ts';
 
 const f = Math.fround;
 
@@ -32,6 +44,41 @@ test('silu32 at its ends', () => {
   expect(silu32(200)).toBe(200);
   expect(silu32(-200)).toBe(-0);
   expect(silu32(1)).toBeCloseTo(1 / (1 + Math.exp(-1)), 6);
+});
+
+test('sigmoid32 at its ends', () => {
+  expect([0, 200, -200].map(sigmoid32)).toEqual([0.5, 1, 0]);
+  expect(sigmoid32(Number.NaN)).toBeNaN();
+  expect(sigmoid32(-3)).toBeCloseTo(1 / (1 + Math.exp(3)), 7);
+});
+
+test('log32 is within 2 units in the last place from 1 on', () => {
+  expect(log32(1)).toBe(0);
+  fc.assert(
+    fc.property(fc.float({ min: 1, max: f(1e9), noNaN: true }), x => {
+      expect(Math.abs(log32(x) - Math.log(x))).toBeLessThanOrEqual(2 ** -22 * Math.log(x));
+    }),
+    { numRuns: 2000, seed: 3 },
+  );
+});
+
+describe('softplus32', () => {
+  test('keeps its accuracy where it is small', () => {
+    fc.assert(
+      fc.property(fc.float({ min: -80, max: 20, noNaN: true }), x => {
+        expect(Math.abs(softplus32(x) / Math.log1p(Math.exp(x)) - 1)).toBeLessThan(2 ** -20);
+      }),
+      { numRuns: 2000, seed: 3 },
+    );
+  });
+
+  test('ends', () => {
+    expect(softplus32(f(20.5))).toBe(20.5);
+    expect(softplus32(200)).toBe(200);
+    expect(softplus32(-200)).toBe(0);
+    expect(softplus32(Number.POSITIVE_INFINITY)).toBe(Number.POSITIVE_INFINITY);
+    expect(softplus32(Number.NaN)).toBeNaN();
+  });
 });
 
 test('roundEven goes to the even neighbour at a half', () => {

@@ -81,8 +81,7 @@ export function rowKernels({ f32, i32, bytes, reduce16 }: ReferenceMemory): RowK
     },
 
     swigluClamped(gate, up, y, limit, alpha, element0, element1) {
-      const clamped = (value: number, least: number): number =>
-        value > f(limit) ? f(limit) : Math.max(value, least);
+      const clamped = (value: number, least: number): number => (value > f(limit) ? f(limit) : Math.max(value, least));
       for (let i = element0; i < element1; i++) {
         const g = clamped(f32[(gate >>> 2) + i], Number.NEGATIVE_INFINITY);
         const u = clamped(f32[(up >>> 2) + i], -f(limit));
