@@ -10,6 +10,7 @@ test('a body that breaks: all bytes that came before, then the error, however sl
   });
   const taken: number[] = [];
   let signs = 0;
+  const broken = Promise.withResolvers<void>();
   const reading = (async () => {
     for await (const [value] of readAhead(body, () => signs++)) {
       taken.push(value);
@@ -17,7 +18,6 @@ test('a body that breaks: all bytes that came before, then the error, however sl
       if (taken.length === 1) await broken.promise;
     }
   })();
-  const broken = Promise.withResolvers<void>();
   for (let value = 1; value <= 5; value++) {
     controller.enqueue(Uint8Array.of(value));
     await new Promise(setImmediate);

@@ -6,6 +6,8 @@ import type { Matrix } from '../compute/matrix.ts';
 import { addRows, type Choice, sigmoid, softmax, topK } from '../compute/rows.ts';
 import { requireFinite } from './finite.ts';
 
+export { MAX_EXPERT_GROUPS } from '../kernels/kernels.ts';
+
 export interface Routing {
   /** i32 [rows, topK], slots by descending score, ties to the lower expert. */
   readonly ids: Tensor;

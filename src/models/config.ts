@@ -2,7 +2,7 @@
 
 import { z } from 'zod';
 import { ConfigError } from '../common/errors.ts';
-import { MAX_EXPERT_GROUPS } from '../kernels/kernels.ts';
+import { MAX_EXPERT_GROUPS } from '../layers/router.ts';
 
 /** Published models list one to three end tokens; beyond this it is not a list of stops. */
 const MAX_EOS_IDS = 64;

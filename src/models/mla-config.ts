@@ -86,7 +86,7 @@ function attentionShape(c: MlaFields, { yarn }: RopeConfig): MlaShape {
     valueDim: c.v_head_dim,
     normEps: c.rms_norm_eps,
     latentNormEps: LATENT_NORM_EPS,
-    scale: sharpening ** 2 / Math.sqrt(c.qk_nope_head_dim + c.qk_rope_head_dim),
+    scale: (sharpening * sharpening) / Math.sqrt(c.qk_nope_head_dim + c.qk_rope_head_dim),
   };
 }
 
