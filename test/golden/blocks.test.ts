@@ -2,7 +2,7 @@
 
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
-import { decodeBlockRow } from '../../src/kernels/reference/blocks.ts';
+import { IMPLEMENTATIONS, memory, reference } from '../../src/kernels/test-support.ts';
 import { decodeRow } from '../../src/quant/decode.ts';
 import { BLOCKS, type BlockLayout, LAYOUT_ID, layoutBytes } from '../../src/quant/layouts.ts';
 
@@ -52,13 +52,16 @@ describe.each(Object.keys(BLOCKS) as BlockLayout[])('%s', layout => {
     }
   });
 
-  test('the reference kernels read it in the same way, at any byte', () => {
+  test('every implementation of the kernels gives the same bits, at any byte', () => {
+    const [ids, w, y] = [1024, 4096 + 5, 65536];
     for (const { columns, row, wanted } of rows) {
-      const memory = new Uint8Array(row.length * 3 + 5);
-      memory.set(row, 5 + 2 * row.length);
-      const out = new Float32Array(columns);
-      decodeBlockRow(new DataView(memory.buffer), LAYOUT_ID[layout], 5, columns, 2, out);
-      expect(bitsOf(out)).toEqual(wanted);
+      new Int32Array(memory.buffer, ids, 1)[0] = 2;
+      new Uint8Array(memory.buffer).set(row, w + 2 * row.length);
+      for (const { name, kernels } of [{ name: 'reference', kernels: reference }, ...IMPLEMENTATIONS]) {
+        const out = new Float32Array(memory.buffer, y, columns).fill(1);
+        kernels.embed(LAYOUT_ID[layout], w, columns, ids, y, 0, 1);
+        expect(bitsOf(out), name).toEqual(wanted);
+      }
     }
   });
 });
