@@ -10,18 +10,18 @@ static bool isTaken(const int32_t *ids, int64_t slots, int64_t id) {
   return false;
 }
 
-// What decides whether a row uses column i.
-INLINE float choiceOf(const TopKCall *c, const float *x, int64_t i) { return c->bias ? x[i] + c->bias[i] : x[i]; }
+// The value by which a row chooses column i.
+INLINE float chosenBy(const TopKCall *c, const float *x, int64_t i) { return c->bias ? x[i] + c->bias[i] : x[i]; }
 
 static float scoreOfGroup(const TopKCall *c, const float *x, int64_t group) {
   const int64_t first = group * (c->columns / c->groups), end = first + c->columns / c->groups;
   int64_t best = first, second = -1;
   for (int64_t i = first + 1; i < end; i++)
-    if (choiceOf(c, x, i) > choiceOf(c, x, best)) best = i;
-  if (!c->sumOfTwo) return choiceOf(c, x, best);
+    if (chosenBy(c, x, i) > chosenBy(c, x, best)) best = i;
+  if (!c->sumOfTwo) return chosenBy(c, x, best);
   for (int64_t i = first; i < end; i++)
-    if (i != best && (second < 0 || choiceOf(c, x, i) > choiceOf(c, x, second))) second = i;
-  return choiceOf(c, x, best) + choiceOf(c, x, second);
+    if (i != best && (second < 0 || chosenBy(c, x, i) > chosenBy(c, x, second))) second = i;
+  return chosenBy(c, x, best) + chosenBy(c, x, second);
 }
 
 // Marks the groups that take part. As for columns, a NaN stays where it is the first.
@@ -46,7 +46,7 @@ static int64_t bestOf(const TopKCall *c, const float *x, const bool *kept, const
   for (int64_t g = 0; g < c->groups; g++) {
     if (kept && !kept[g]) continue;
     for (int64_t i = g * perGroup; i < (g + 1) * perGroup; i++)
-      if ((best < 0 || choiceOf(c, x, i) > choiceOf(c, x, best)) && !isTaken(ids, slot, i)) best = i;
+      if ((best < 0 || chosenBy(c, x, i) > chosenBy(c, x, best)) && !isTaken(ids, slot, i)) best = i;
   }
   return best;
 }
