@@ -70,11 +70,15 @@ export class RandomValues {
   }
 
   floats(count: number, kind: Kind): Float32Array {
-    return Float32Array.from({ length: count }, () => this.float(kind));
+    const values = new Float32Array(count);
+    for (let i = 0; i < count; i++) values[i] = this.float(kind);
+    return values;
   }
 
   bytes(count: number): Uint8Array {
-    return Uint8Array.from({ length: count }, () => this.bits());
+    const values = new Uint8Array(count);
+    for (let i = 0; i < count; i++) values[i] = this.bits();
+    return values;
   }
 
   /** `count` different integers of [0, below), in random order. */

@@ -77,17 +77,17 @@ function rowScenes(): Scene[] {
 }
 
 function attentionScenes(): Scene[] {
-  const one = { keys: [66, 3], heads: 2, kvHeads: 1, keyDim: 40, kind };
-  const many = { keys: [67, 66, 65], shared: true, heads: 2, kvHeads: 2, keyDim: 45, kind };
+  const one = { keys: [66, 3], heads: 2, kvHeads: 1, keyDim: 36, kind };
+  const many = { keys: [67, 66, 65], shared: true, heads: 2, kvHeads: 2, keyDim: 21, kind };
   const latent = { heads: 9, kvHeads: 1, keyDim: 40, valueDim: 32, kind, valuesInKeys: true };
   return [
     ...(['f32', 'bf16'] as const).flatMap(layout => [
       cases.attentionCase(9, { ...one, layout }),
       cases.attentionCase(9, { ...many, layout }),
-      cases.attentionCase(9, { ...many, keyDim: 16, valueDim: 37, layout, window: 18, sinks: kind }),
-      cases.attentionCase(9, { ...latent, keys: [70, 19], layout }),
-      cases.attentionCase(9, { ...latent, keys: [70, 19], layout, selected: 21 }),
-      cases.indexScoresCase(9, { keys: [67, 3], heads: 5, headDim: 37, kind, layout }),
+      cases.attentionCase(9, { ...many, keyDim: 16, valueDim: 11, layout, window: 18, sinks: kind }),
+      cases.attentionCase(9, { ...latent, keys: [19, 7], layout }),
+      cases.attentionCase(9, { ...latent, keys: [66, 19], layout, selected: 21 }),
+      cases.indexScoresCase(9, { keys: [67, 3], heads: 4, headDim: 18, kind, layout }),
     ]),
     cases.selectKeysCase(9, { keys: [40, 5, 90], k: 20, kind: 'steps' }),
     cases.selectKeysCase(9, { keys: [40, 5, 90], k: 20, kind: 'special' }),
