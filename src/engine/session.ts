@@ -31,9 +31,11 @@ export class Session {
   /** Length of the copy that goes along with the prompt; 0 = none. */
   #moving = 0;
 
+  /** Takes over a part of the session memory, empty, whatever another session has left there. */
   constructor(runtime: Runtime, slot = 0) {
     this.#runtime = runtime;
     this.slot = slot;
+    this.#memory.rewind(slot, 0);
   }
 
   get length(): number {

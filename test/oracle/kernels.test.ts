@@ -23,12 +23,14 @@ interface Subject {
   readonly activations: readonly Activations[];
 }
 
+/** Packs of bfloat16 alone. */
+const UNQUANTISED = ['olmoe', 'glm-moe-dsa', 'qwen36'];
+
 const SUBJECTS: readonly Subject[] = [
-  ...PACKS.map(name => {
+  ...[...PACKS, 'qwen36-int4g64'].map(name => {
     const model = packDirectory(name);
     // Without quantised matrices the two are one computation.
-    const isFloat = name === 'olmoe' || name === 'glm-moe-dsa';
-    const activations: Activations[] = isFloat ? ['int8'] : ['int8', 'exact'];
+    const activations: Activations[] = UNQUANTISED.includes(name) ? ['int8'] : ['int8', 'exact'];
     return { name, model, ids: readReference(model, 3).inputIds, activations };
   }),
   // Few tokens: the reference kernels need two seconds for them.

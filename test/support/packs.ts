@@ -24,10 +24,16 @@ export const ALL_PACKS: readonly { readonly name: string; readonly topK: number 
   { name: 'deepseek-v3-fp8', topK: 4 },
   { name: 'glm-moe-dsa', topK: 4 },
   { name: 'glm-moe-dsa-fp8', topK: 4 },
+  { name: 'qwen36', topK: 4 },
+  { name: 'qwen36-fp8', topK: 4 },
+  { name: 'qwen36-int4g64', topK: 4 },
 ];
 
 /** Packs that differ in what they compute or keep, for tests that run each in many ways. */
-export const PACKS = ['olmoe', 'olmoe-int4g64', 'olmoe-colibri', 'gpt-oss-mxfp4', 'glm-moe-dsa'] as const;
+export const PACKS = ['olmoe', 'olmoe-int4g64', 'olmoe-colibri', 'gpt-oss-mxfp4', 'glm-moe-dsa', 'qwen36'] as const;
+
+/** One pack for each kind of state that sessions keep: rows, windows, latents with index keys, recurrent matrices. */
+export const STATE_PACKS = ['olmoe', 'gpt-oss', 'glm-moe-dsa', 'qwen36'] as const;
 
 export function packDirectory(name: string): string {
   return fileURLToPath(new URL(`../oracles/${name}`, import.meta.url));

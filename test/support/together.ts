@@ -45,8 +45,12 @@ export class Together {
     return readStatus(this.#status);
   }
 
-  /** `onEvent` hears of every event and may have the request cancelled by returning true. */
-  add(asked: Asked, onEvent: (event: GenerateEvent) => unknown = () => {}): () => Answer {
+  /** `onEvent` hears of every event and may have the request cancelled by returning true; so may `isGivenUp`, asked at any time. */
+  add(
+    asked: Asked,
+    onEvent: (event: GenerateEvent) => unknown = () => {},
+    isGivenUp: () => boolean = () => false,
+  ): () => Answer {
     const { ids, ...request } = asked;
     const { runtime } = this;
     const config = runtime.files.checkpoint.generationConfig;
@@ -63,7 +67,7 @@ export class Together {
       fail(thrown: unknown) {
         error = thrown;
       },
-      cancelled: () => isCancelled,
+      cancelled: () => isCancelled || isGivenUp(),
     };
     this.scheduler.add(new Generation(runtime, this.#facts, { promptIds: ids, sampling, request }, sink));
     return () => answerOf(events, error);
