@@ -44,7 +44,7 @@ export interface GgmlType {
 
 const type = (name: string, columns: number, bytes: number): GgmlType => ({ name, columns, bytes });
 
-/** Numbers without an entry were given up by the format, or are newer than this table. */
+/** Numbers without an entry are not for files, were given up by the format, or are newer than this table. */
 export const GGML_TYPES: ReadonlyMap<number, GgmlType> = new Map([
   [0, type('F32', 1, 4)],
   [1, type('F16', 1, 2)],
@@ -53,7 +53,6 @@ export const GGML_TYPES: ReadonlyMap<number, GgmlType> = new Map([
   [6, type('Q5_0', 32, 22)],
   [7, type('Q5_1', 32, 24)],
   [8, type('Q8_0', 32, 34)],
-  [9, type('Q8_1', 32, 36)],
   [10, type('Q2_K', 256, 84)],
   [11, type('Q3_K', 256, 110)],
   [12, type('Q4_K', 256, 144)],
@@ -79,4 +78,5 @@ export const GGML_TYPES: ReadonlyMap<number, GgmlType> = new Map([
   [35, type('TQ2_0', 256, 66)],
   [39, type('MXFP4', 32, 17)],
   [40, type('NVFP4', 64, 36)],
+  [41, type('Q1_0', 128, 18)],
 ]);

@@ -106,9 +106,9 @@ function common(keys: GgufKeys, modelType: string): Config {
 function ropeScaling(keys: GgufKeys): Config | null {
   const type = keys.text('rope.scaling.type') ?? 'none';
   if (type === 'none') return null;
-  const factor = keys.optional('rope.scaling.attn_factor') ?? 1;
-  if (factor !== 1) {
-    keys.refuse('GGUF_UNSUPPORTED', `scales attention by ${factor} (rope.scaling.attn_factor)`, OTHER);
+  for (const key of ['rope.scaling.attn_factor', 'rope.scaling.yarn_attn_factor']) {
+    const factor = keys.optional(key) ?? 1;
+    if (factor !== 1) keys.refuse('GGUF_UNSUPPORTED', `scales attention by ${factor} (${key})`, OTHER);
   }
   return {
     rope_type: type,

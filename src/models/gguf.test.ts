@@ -90,6 +90,11 @@ describe('metadata', () => {
     expect(() => familyOf(config).parseConfig(config)).toThrow(/rope_scaling/);
   });
 
+  test('attention that is scaled in a way of its own is refused', () => {
+    const metadata: PackOptions['metadata'] = [['gpt-oss.rope.scaling.yarn_attn_factor', ['f32', 0.5]]];
+    expect(() => openPack('gpt-oss', 'gpt-oss', { metadata })).toThrow(/by 0.5 \(rope.scaling.yarn_attn_factor\)/);
+  });
+
   test('recommended sampling becomes a generation_config.json', () => {
     const { generationConfig } = olmoe([
       ['general.sampling.temp', ['f32', 0.6]],
