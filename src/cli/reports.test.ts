@@ -25,7 +25,14 @@ const PLAN = {
   freeBytes: 1e9,
 } as unknown as ConversionPlan;
 
-const REPORT: ConversionReport = { plan: PLAN, kept: ['a'], written: ['b'], bytes: 19.8e6, seconds: 1.5 };
+const REPORT: ConversionReport = {
+  plan: PLAN,
+  kept: ['a'],
+  written: ['b'],
+  bytes: 19.8e6,
+  fetchedBytes: 0,
+  seconds: 1.5,
+};
 
 test('the plan names encodings, bits per weight, sizes, space and what an earlier run left', () => {
   const text = planText(PLAN);

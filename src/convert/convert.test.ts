@@ -10,8 +10,8 @@ import { decodeRow } from '../quant/decode.ts';
 import { layoutBytes } from '../quant/layouts.ts';
 import { resolveExpert, resolveMatrix, resolveVector } from '../quant/resolve.ts';
 import { convertCheckpoint, planConversion } from './convert.ts';
+import { encodeRows } from './encode.ts';
 import { LOCK_FILE } from './lock.ts';
-import { encodeRows } from './rows.ts';
 import { STATE_FILE } from './state.ts';
 import type { ConvertOptions } from './types.ts';
 
@@ -19,7 +19,9 @@ const oracles = join(import.meta.dirname, '../../test/oracles');
 const olmoe = join(oracles, 'olmoe');
 const SHAPE = { hiddenSize: 96, expertWidth: 40 };
 
-function optionsFor(source: string, more: Partial<ConvertOptions> = {}): ConvertOptions {
+type LocalOptions = ConvertOptions & { source: string };
+
+function optionsFor(source: string, more: Partial<LocalOptions> = {}): LocalOptions {
   return { source, destination: join(temporaryDirectory(), 'out'), experts: 'q4g64', dense: 'q8', ...more };
 }
 
@@ -142,8 +144,12 @@ describe('the container', () => {
   });
 
   test.each([
-    ['olmoe-colibri', SHAPE, /experts: the source is already quantised \(int8-row\)/],
-    ['olmoe-int4g64', { hiddenSize: 128, expertWidth: 64 }, /attention: the source is already quantised \(int8-row\)/],
+    ['olmoe-colibri', SHAPE, /experts: already quantised in the source \(int8-row -> q8g64\)/],
+    [
+      'olmoe-int4g64',
+      { hiddenSize: 128, expertWidth: 64 },
+      /attention: already quantised in the source \(int8-row -> q8g64\)/,
+    ],
   ])('of the C engine container %s keeps its weights within half a step', async (pack, shape, note) => {
     const options = optionsFor(join(oracles, pack), { experts: 'q8', dense: 'q8' });
     const { plan } = await convertCheckpoint(options);
@@ -196,12 +202,12 @@ describe('the plan', () => {
   });
 
   test('sizes are those of the files; layers stay together; shards are bounded', async () => {
-    const options = optionsFor(olmoe, { shardBytes: 300_000 });
+    const options = optionsFor(olmoe, { shardBytes: 200_000 });
     const { plan } = await convertCheckpoint(options);
     expect(plan.shards.length).toBeGreaterThan(3);
     for (const { name, bytes, tensors } of plan.shards) {
       expect(fs.statSync(join(options.destination, name)).size).toBe(bytes);
-      expect(tensors.reduce((sum, tensor) => sum + tensor.bytes, 0)).toBeLessThanOrEqual(300_000);
+      expect(tensors.reduce((sum, tensor) => sum + tensor.bytes, 0)).toBeLessThanOrEqual(200_000);
       expect(new Set(tensors.map(tensor => tensor.layer)).size).toBeLessThanOrEqual(2);
     }
     expect(planConversion(optionsFor(olmoe, { shardBytes: 50_000 })).shards.length).toBeGreaterThan(8);

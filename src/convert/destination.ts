@@ -8,8 +8,7 @@ import type { Checkpoint } from '../formats/checkpoint-types.ts';
 import { CONTAINER_INDEX_FILE } from '../formats/container-index.ts';
 import { listNames } from '../formats/files.ts';
 import { INDEX_FILE } from '../formats/shard-index.ts';
-import type { Companions } from './companions.ts';
-import { destinationError, PARTIAL } from './files.ts';
+import { DOWNLOADS, destinationError, PARTIAL } from './files.ts';
 import { LOCK_FILE } from './lock.ts';
 import { type ConvertState, readState, requireSameConversion, STATE_FILE } from './state.ts';
 import type { ConvertOptions, PlannedShard } from './types.ts';
@@ -26,28 +25,32 @@ export interface Destination {
   readonly freeBytes: number;
 }
 
-/** `now` is the state that a fresh conversion would start with. */
+/**
+ * `now` is the state that a fresh conversion would start with, `copied` the names of its small files. `peakOf`: the most that
+ * shards which are still to be written take on the disk.
+ */
 export function checkDestination(
   options: ConvertOptions,
   checkpoint: Checkpoint,
   shards: readonly PlannedShard[],
-  companions: Companions,
+  copied: readonly string[],
   now: ConvertState,
+  peakOf: (rest: readonly PlannedShard[]) => number,
 ): Destination {
   const destination = resolve(options.destination);
   const parent = writableParent(destination);
   const present = parent === destination ? fs.readdirSync(destination).sort() : null;
-  if (present !== null && fs.realpathSync(destination) === fs.realpathSync(checkpoint.directory)) {
+  if (present !== null && fs.realpathSync(destination) === realPath(checkpoint.directory)) {
     throw new ConvertError('SAME_DIRECTORY', `source and destination are both ${checkpoint.directory}`, {
       hint: 'give a destination that does not exist yet',
     });
   }
   const state = present === null ? null : readState(destination);
-  const own = [STATE_FILE, CONTAINER_INDEX_FILE, INDEX_FILE, ...companions.copied, ...shards.map(shard => shard.name)];
+  const own = [STATE_FILE, CONTAINER_INDEX_FILE, INDEX_FILE, ...copied, ...shards.map(shard => shard.name)];
   // Without a state file nothing here is known to be ours, except a state file that was being written.
   const allowed = new Set([
     LOCK_FILE,
-    ...(state ? [...own, ...own.map(name => name + PARTIAL)] : [STATE_FILE + PARTIAL]),
+    ...(state ? [DOWNLOADS, ...own, ...own.map(name => name + PARTIAL)] : [STATE_FILE + PARTIAL]),
   ]);
   const foreign = (present ?? []).filter(name => !allowed.has(name));
   // Other parameters can mean other files: tell about the parameters.
@@ -58,7 +61,7 @@ export function checkDestination(
     .filter(({ name, bytes }) => state?.finished[name] !== undefined && sizeOf(join(destination, name)) === bytes)
     .map(shard => shard.name);
   const rest = shards.filter(shard => !finishedShards.includes(shard.name));
-  const neededBytes = rest.reduce((sum, shard) => sum + shard.bytes, companions.bytes + SPACE_MARGIN_BYTES);
+  const neededBytes = peakOf(rest) + SPACE_MARGIN_BYTES;
   const freeBytes = (options.freeBytes ?? freeBytesOf)(parent);
   if (freeBytes < neededBytes) {
     const short = formatBytes(neededBytes - freeBytes);
@@ -83,6 +86,11 @@ function writableParent(destination: string): string {
   } catch (error) {
     throw destinationError(destination, error);
   }
+}
+
+/** Undefined for the name of a source on the hub. */
+function realPath(path: string): string | undefined {
+  return fs.existsSync(path) ? fs.realpathSync(path) : undefined;
 }
 
 function isLinked(path: string): boolean {

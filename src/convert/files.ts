@@ -5,6 +5,8 @@ import { join } from 'node:path';
 import { ColiError, ConvertError } from '../common/errors.ts';
 
 export const PARTIAL = '.partial';
+/** Directory inside the destination for files of the source while they are needed. */
+export const DOWNLOADS = 'coli.source';
 
 /** Makes a rename (or removal) in `directory` survive a power cut. */
 export function syncDirectory(directory: string): void {

@@ -7,7 +7,9 @@ import { convertCheckpoint } from './convert.ts';
 import { LOCK_FILE } from './lock.ts';
 import type { ConvertOptions } from './types.ts';
 
-function optionsFor(source: string, more: Partial<ConvertOptions> = {}): ConvertOptions {
+type LocalOptions = ConvertOptions & { source: string };
+
+function optionsFor(source: string, more: Partial<LocalOptions> = {}): LocalOptions {
   return { source, destination: join(temporaryDirectory(), 'out'), experts: 'q4g64', dense: 'q8', ...more };
 }
 

@@ -3,37 +3,34 @@
  * parameters, and which shards are whole, so that another run continues instead of starting over, or refuses to mix.
  */
 
-import { createHash } from 'node:crypto';
 import fs from 'node:fs';
-import { basename, join } from 'node:path';
+import { join } from 'node:path';
 import * as z from 'zod';
 import { ConvertError } from '../common/errors.ts';
-import type { Checkpoint } from '../formats/checkpoint-types.ts';
-import { readSmallFile } from '../formats/files.ts';
-import { MAX_CONFIG_BYTES, MAX_INDEX_BYTES, readJsonObject } from '../formats/json.ts';
+import { MAX_INDEX_BYTES, readJsonObject } from '../formats/json.ts';
 import { jsonText, writeWhole } from './files.ts';
 
 export const STATE_FILE = 'coli.convert.json';
 
 const Sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 const State = z.strictObject({
-  version: z.literal(1),
+  version: z.literal(2),
   parameters: z.record(z.string(), z.union([z.string(), z.number()])),
   source: z.strictObject({
+    /** Of a source on the hub: the commit that the revision stood for when the conversion began. */
+    repo: z.strictObject({ id: z.string(), revision: z.string(), commit: z.string() }).nullable(),
     /** SHA-256 of config.json. */
     config: Sha256,
-    files: z.array(z.strictObject({ name: z.string(), bytes: z.number(), mtimeMs: z.number() })),
+    /** version: time of the last change, or the digest that the hub lists. */
+    files: z.array(z.strictObject({ name: z.string(), bytes: z.number(), version: z.string() })),
   }),
   /** Shard -> its size and the SHA-256 of each of its tensors. */
   finished: z.record(z.string(), z.strictObject({ bytes: z.number(), sha256: z.record(z.string(), Sha256) })),
 });
 export type ConvertState = z.infer<typeof State>;
 
-export function newState(checkpoint: Checkpoint, parameters: ConvertState['parameters']): ConvertState {
-  const config = readSmallFile(join(checkpoint.directory, 'config.json'), MAX_CONFIG_BYTES);
-  const files = checkpoint.files.map(({ path, bytes, mtimeMs }) => ({ name: basename(path), bytes, mtimeMs }));
-  const source = { config: createHash('sha256').update(config).digest('hex'), files };
-  return { version: 1, parameters, source, finished: {} };
+export function newState(source: ConvertState['source'], parameters: ConvertState['parameters']): ConvertState {
+  return { version: 2, parameters, source, finished: {} };
 }
 
 /** The state that lies in `directory`, or null. */
@@ -60,7 +57,11 @@ export function requireSameConversion(directory: string, old: ConvertState, now:
     const [was, is] = [old.parameters[key], now.parameters[key]];
     if (was !== is) differences.push(`${key} was ${was}, is ${is}`);
   }
-  if (JSON.stringify(old.source) !== JSON.stringify(now.source)) differences.push('the source files are not the same');
+  const [was, is] = [old.source, now.source].map(({ repo }) => repo && `${repo.id}@${repo.revision} (${repo.commit})`);
+  if (was !== is) differences.push(`the source was ${was ?? 'files here'}, is ${is ?? 'files here'}`);
+  else if (JSON.stringify(old.source) !== JSON.stringify(now.source)) {
+    differences.push('the source files are not the same');
+  }
   if (differences.length === 0) return;
   throw new ConvertError(
     'CONVERT_MIXED',
