@@ -16,14 +16,14 @@ export const ENGINE_PARKED = 7;
 /** Idle lanes wait on GENERATION, the engine on ARRIVED; the two PARKED words count who sleeps there. */
 const HEADER_WORDS = 64;
 
-/** op, arena, items, grain, chunks, then the kernel's arguments. */
+/** op, arena, items, grain, chunks, then the kernel's arguments; twelve words are written at a time. */
 export const OP = 0;
 export const ARENA = 1;
 export const ITEMS = 2;
 export const GRAIN = 3;
 export const CHUNKS = 4;
 export const ARGS = 5;
-export const COMMAND_WORDS = 24;
+export const COMMAND_WORDS = 32;
 
 /** Enough for gate and up of 1024 experts in one job. */
 export const MAX_COMMANDS = 2048;
