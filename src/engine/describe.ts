@@ -45,6 +45,11 @@ export function describe(files: ModelFiles, options: EngineOptions, planned: Pla
   const { settings } = planned;
   const notes = [...planned.notes, chosen.kernelWarning, chosen.ioNote].filter(note => note !== null);
   if (options.kv === 'bf16') notes.push('keys and values are kept as bf16: the numbers are not those of f32');
+  if (files.parts.indexer === false) {
+    notes.push(
+      'the files have no indexer: every token attends to all earlier ones, also where the model would select some',
+    );
+  }
   const unused = unsupportedGenerationSettings(checkpoint.generationConfig);
   if (unused.length > 0)
     notes.push(`generation_config.json: ${listNames(unused, MAX_SETTINGS_TOLD)}: not supported, without effect`);

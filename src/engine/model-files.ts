@@ -6,6 +6,7 @@ import type { Checkpoint } from '../formats/checkpoint-types.ts';
 import { eosField } from '../models/config.ts';
 import type { Family, ModelShape, Parts, TensorTable } from '../models/family.ts';
 import { openModel } from '../models/open.ts';
+import { storedParts } from '../models/parts.ts';
 import { type ModelRecords, resolveRecords } from '../models/records.ts';
 import { familyOf } from '../models/registry.ts';
 import { RecordTable } from '../storage/record-table.ts';
@@ -34,8 +35,9 @@ export function readModel(
   const checkpoint = openModel(model);
   const family = familyOf(checkpoint.config);
   const config = family.parseConfig(checkpoint.config);
-  const parts = { mtp: mtp ?? false };
-  if (parts.mtp && !family.hasMtp(config)) {
+  const stored = storedParts(checkpoint, family, config);
+  const parts = { ...stored, mtp: mtp ?? false };
+  if (parts.mtp && !stored.mtp) {
     throw new RequestError('NO_MTP_HEAD', `${checkpoint.directory} has no prediction head that can be run`, {
       hint: 'leave the option mtp out',
     });

@@ -80,6 +80,8 @@ export interface TensorTable {
 export interface Parts {
   /** The multi-token-prediction head, where the config has one (see Family.hasMtp). */
   readonly mtp: boolean;
+  /** False: the files have no indexer, and rows attend to all earlier ones (see parts.ts). */
+  readonly indexer?: false;
 }
 
 /** The multi-token-prediction head: predicts the token after the next. */

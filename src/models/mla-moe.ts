@@ -19,7 +19,10 @@ export interface MlaMoe extends Omit<SparseDecoder, 'attentionTensors' | 'layerS
 
 /** The part of a family that follows from the description of a config. */
 export function mlaMoeFamily<Config>(describe: (config: Config) => MlaMoe) {
-  return sparseDecoderFamily((config: Config) => decoderOf(describe(config)));
+  return sparseDecoderFamily((config: Config, { indexer }) => {
+    const m = describe(config);
+    return decoderOf(indexer === false ? { ...m, indexer: null } : m);
+  });
 }
 
 function decoderOf(m: MlaMoe): SparseDecoder {

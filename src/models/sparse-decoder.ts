@@ -33,13 +33,13 @@ const FINAL_NORM = 'model.norm.weight';
 const HEAD = 'lm_head.weight';
 
 /** The part of a family that follows from the description of a config. */
-export function sparseDecoderFamily<Config>(describe: (config: Config) => SparseDecoder) {
+export function sparseDecoderFamily<Config>(describe: (config: Config, parts: Parts) => SparseDecoder) {
   return {
-    hasMtp: (config: Config) => describe(config).hasPrediction,
-    shape: (config: Config, parts: Parts) => shapeOf(describe(config), parts),
-    tensors: (config: Config, parts: Parts) => tensorsOf(describe(config), parts),
-    states: (config: Config, parts: Parts) => statesOf(describe(config), parts),
-    build: (config: Config, context: BuildContext) => buildDecoder(describe(config), context),
+    hasMtp: (config: Config) => describe(config, { mtp: false }).hasPrediction,
+    shape: (config: Config, parts: Parts) => shapeOf(describe(config, parts), parts),
+    tensors: (config: Config, parts: Parts) => tensorsOf(describe(config, parts), parts),
+    states: (config: Config, parts: Parts) => statesOf(describe(config, parts), parts),
+    build: (config: Config, context: BuildContext) => buildDecoder(describe(config, context), context),
   };
 }
 
