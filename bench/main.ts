@@ -29,6 +29,7 @@ const BENCHMARKS: Readonly<Record<string, { about: string; load: () => Promise<B
     about: 'the server under load, or (--streams) its speed with streams side by side',
     load: () => import('./serve.ts'),
   },
+  quality: { about: 'what encodings of the experts cost', load: () => import('./quality.ts') },
   synth: { about: 'writes a model of random weights and a given size', load: () => import('./synth.ts') },
 };
 

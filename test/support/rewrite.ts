@@ -83,6 +83,7 @@ function writeDirectory(
   fs.mkdirSync(directory, { recursive: true });
   for (const name of fs.readdirSync(source)) {
     if (/\.safetensors|index\.json|^config\.json$|^reference/.test(name)) continue;
+    if (!fs.statSync(path.join(source, name)).isFile()) continue;
     fs.copyFileSync(path.join(source, name), path.join(directory, name));
   }
   fs.writeFileSync(path.join(directory, 'config.json'), JSON.stringify(config));
