@@ -9,6 +9,11 @@ export const PHASES = {
   core: 'attention: scores, values',
   keyValues: 'attention: write keys, values',
   output: 'attention: o',
+  heads: 'attention: matrices of latents',
+  indexer: 'attention: indexer, chosen keys',
+  delta: 'linear attention: rule, convolution',
+  elements: 'biases, gates, copies of heads',
+  dense: 'MLPs that all tokens use',
   router: 'router: matrix, softmax, top k',
   expertStore: 'experts: lookup and requests',
   expertWait: 'experts: wait for reads',
@@ -43,10 +48,22 @@ const BY_OPERATION: Readonly<Record<string, Phase>> = {
   rope: 'norms',
   add: 'norms',
   clamp: 'norms',
+  layerNorm: 'norms',
+  addRows: 'elements',
+  copyColumns: 'elements',
+  sigmoidGate: 'elements',
+  gateRows: 'elements',
+  indexScores: 'indexer',
+  selectKeys: 'indexer',
+  convSilu: 'delta',
+  deltaGates: 'delta',
+  deltaRule: 'delta',
   attention: 'core',
   toBf16: 'keyValues',
   swiglu: 'swiglu',
   swigluQuantise: 'swiglu',
+  swigluClamped: 'swiglu',
+  sigmoid: 'router',
   softmax: 'router',
   topK: 'router',
   combine: 'combine',
@@ -62,8 +79,11 @@ export function phaseOfOperation(name: string): Phase | null {
 
 /** The phase of a resident matrix by its role in the family's tensor table and its name. */
 export function phaseOfMatrix(role: string, name: string): Phase {
-  if (role === 'attention') return /\.o_proj\./.test(name) ? 'output' : 'qkv';
+  if (role === 'attention') return /\.(?:o_proj|out_proj)\./.test(name) ? 'output' : 'qkv';
   if (role === 'router') return 'router';
+  if (role === 'latent') return 'heads';
+  if (role === 'indexer') return 'indexer';
+  if (role === 'mlp' || role === 'shared') return 'dense';
   return role === 'head' || role === 'embedding' ? 'head' : 'otherMatrices';
 }
 

@@ -7,19 +7,15 @@ import { createHash } from 'node:crypto';
 import { copyFileSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { UsageError } from '../src/common/errors.ts';
 import { alignUp, formatBytes } from '../src/common/units.ts';
 import type { ContainerIndex } from '../src/formats/checkpoint-types.ts';
 import { CONTAINER_VERSION, containerIndexToJson } from '../src/formats/container-index.ts';
 import { SafetensorsWriter, type TensorSpec } from '../src/formats/safetensors-writer.ts';
-import {
-  GROUP,
-  groupsOf,
-  layoutBytes,
-  panelsOf,
-  TILE_BYTES,
-  TILE_ROWS,
-  type TileLayout,
-} from '../src/quant/layouts.ts';
+import { layoutBytes, type TileLayout } from '../src/quant/layouts.ts';
+import { PUBLISHED } from './published.ts';
+import { constantFloats, generator, randomFloats, randomTiles } from './random-weights.ts';
+import { DAMPED, writeFamily } from './synth-family.ts';
 
 export interface SynthShape {
   readonly layers: number;
@@ -47,54 +43,8 @@ export const OLMOE_SHAPE: SynthShape = {
 /** Distinct random records; the file repeats them, which no reader can notice. */
 const DISTINCT_RECORDS = 8;
 const PAGE = 4096;
-/** What layers add is kept below what the token brought. */
-const DAMPED = 0.3;
 /** A tokenizer for prompts given as text; the benchmarks feed ids. */
 const TOKENIZER_DIRECTORY = new URL('../test/oracles/olmoe/', import.meta.url).pathname;
-
-/** Small fast generator; the numbers only have to look random. */
-function generator(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let t = Math.imul(state ^ (state >>> 15), state | 1);
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-    return (t ^ (t >>> 14)) >>> 0;
-  };
-}
-
-/** Codes -7..7: with -8 their mean is not 0, all tokens drift the same way and routing stops varying. */
-function withoutZeroNibbles(word: number): number {
-  const zero = ~(word | (word >>> 1) | (word >>> 2) | (word >>> 3)) & 0x11111111;
-  return word | (zero << 3);
-}
-
-/** Random codes with scales that make weights of the given standard deviation. */
-function randomTiles(layout: TileLayout, rows: number, columns: number, deviation: number, random: () => number) {
-  const bytes = new Uint8Array(layoutBytes(layout, rows, columns));
-  const words = new Uint32Array(bytes.buffer, 0, Math.floor(bytes.length / 4));
-  const q4 = layout.startsWith('q4');
-  for (let i = 0; i < words.length; i++) words[i] = q4 ? withoutZeroNibbles(random()) : random();
-  const codeBytes = (TILE_ROWS * GROUP) / (q4 ? 2 : 1);
-  const scale = deviation / (q4 ? 4.3 : 74);
-  const bits = new Uint32Array(new Float32Array([scale]).buffer)[0] >>> 16;
-  for (let tile = 0; tile < panelsOf(rows) * groupsOf(columns); tile++) {
-    const at = tile * TILE_BYTES[layout] + codeBytes;
-    for (let r = 0; r < TILE_ROWS; r++) {
-      bytes[at + r * 2] = bits & 255;
-      bytes[at + r * 2 + 1] = bits >>> 8;
-    }
-  }
-  return bytes;
-}
-
-function randomFloats(count: number, scale: number, random: () => number): Uint8Array {
-  const values = new Float32Array(count);
-  for (let i = 0; i < count; i++) values[i] = ((random() / 2 ** 32) * 2 - 1) * scale;
-  return new Uint8Array(values.buffer);
-}
-
-const ones = (count: number) => new Uint8Array(new Float32Array(count).fill(1).buffer);
 
 /** Writes the model; `directory` must not exist. Returns its size in bytes. */
 export function writeSynth(directory: string, shape: SynthShape, seed = 1): number {
@@ -138,14 +88,14 @@ export function writeSynth(directory: string, shape: SynthShape, seed = 1): numb
     // tokens must stay apart in the residual stream, or all of them would choose the same experts
     matrix('model.embed_tokens.weight', shape.vocabSize, hidden, 1),
     matrix('lm_head.weight', shape.vocabSize, hidden),
-    f32('model.norm.weight', [hidden], ones(hidden)),
+    f32('model.norm.weight', [hidden], constantFloats(hidden, 1)),
   ];
   for (let layer = 0; layer < shape.layers; layer++) {
     const p = `model.layers.${layer}`;
     for (const m of ['q', 'k', 'v']) dense.push(matrix(`${p}.self_attn.${m}_proj.weight`, hidden, hidden));
     dense.push(matrix(`${p}.self_attn.o_proj.weight`, hidden, hidden, DAMPED / Math.sqrt(hidden)));
     for (const n of ['input_layernorm', 'post_attention_layernorm', 'self_attn.q_norm', 'self_attn.k_norm']) {
-      dense.push(f32(`${p}.${n}.weight`, [hidden], ones(hidden)));
+      dense.push(f32(`${p}.${n}.weight`, [hidden], constantFloats(hidden, 1)));
     }
     const router = randomFloats(shape.experts * hidden, 4 / Math.sqrt(hidden), random);
     dense.push(f32(`${p}.mlp.gate.weight`, [shape.experts, hidden], router));
@@ -215,11 +165,20 @@ export function writeSynth(directory: string, shape: SynthShape, seed = 1): numb
   return total;
 }
 
+const HELP = `usage: npm run bench -- synth DIRECTORY [--layers 16 --experts 64 --top-k 8 --hidden 2048 --width 1024]
+       npm run bench -- synth DIRECTORY --family NAME --encoding NAME [--layers N --experts N --vocab N]
+families and their encodings:
+${Object.entries(PUBLISHED)
+  .map(([name, { about, encodings }]) => `  ${name.padEnd(8)} ${about} (${encodings.join(', ')})`)
+  .join('\n')}`;
+
 export async function run(args: string[]): Promise<void> {
   const { values, positionals } = parseArgs({
     args,
     allowPositionals: true,
     options: {
+      family: { type: 'string' },
+      encoding: { type: 'string' },
       layers: { type: 'string' },
       experts: { type: 'string' },
       'top-k': { type: 'string' },
@@ -228,18 +187,29 @@ export async function run(args: string[]): Promise<void> {
       heads: { type: 'string' },
       vocab: { type: 'string' },
       force: { type: 'boolean' },
+      help: { type: 'boolean' },
     },
   });
   const [directory] = positionals;
-  if (!directory) {
-    console.error(
-      'usage: npm run bench -- synth DIRECTORY [--layers 16 --experts 64 --top-k 8 --hidden 2048 --width 1024]',
-    );
-    process.exitCode = 2;
+  if (!directory || values.help) throw new UsageError('HELP', HELP);
+  const number = (text: string | undefined, fallback: number) => (text === undefined ? fallback : Number(text));
+  if (values.force) rmSync(directory, { recursive: true, force: true });
+  if (values.family !== undefined) {
+    const published = PUBLISHED[values.family];
+    const encoding = published?.encodings.find(known => known === values.encoding);
+    if (!encoding) {
+      const what = `${values.family} in ${values.encoding ?? 'no encoding'} is not known`;
+      throw new UsageError('BAD_OPTION', what, { hint: HELP });
+    }
+    const { layers, experts, vocab } = published.cut;
+    writeFamily(directory, published, encoding, {
+      layers: number(values.layers, layers),
+      experts: number(values.experts, experts),
+      vocab: number(values.vocab, vocab),
+    });
+    console.log(directory);
     return;
   }
-  if (values.force) rmSync(directory, { recursive: true, force: true });
-  const number = (text: string | undefined, fallback: number) => (text === undefined ? fallback : Number(text));
   const bytes = writeSynth(directory, {
     layers: number(values.layers, OLMOE_SHAPE.layers),
     experts: number(values.experts, OLMOE_SHAPE.experts),

@@ -1,5 +1,5 @@
 /**
- * GGUF version 3 with Q4_0 matrices: what llama.cpp loads. Only what the peer benchmark needs; the layout is
+ * GGUF version 3, what llama.cpp loads. Only what the benchmarks need; the layout is
  * magic, version, counts, metadata, tensor table, padding to ALIGNMENT, tensor data (each tensor aligned).
  */
 
@@ -16,7 +16,15 @@ export const Q4_0_BLOCK = 32;
 export const Q4_0_BYTES = 18;
 
 /** Types of tensors by their GGUF numbers. */
-export const GGUF_TYPE = { F32: 0, Q4_0: 2 } as const;
+export const GGUF_TYPE = { F32: 0, Q4_0: 2, Q4_K: 12, Q6_K: 14 } as const;
+
+/** Elements and bytes of a block. */
+const BLOCKS: Readonly<Record<keyof typeof GGUF_TYPE, readonly [elements: number, bytes: number]>> = {
+  F32: [1, 4],
+  Q4_0: [Q4_0_BLOCK, Q4_0_BYTES],
+  Q4_K: [256, 144],
+  Q6_K: [256, 210],
+};
 
 /** A metadata value with its type; lists hold one type. */
 export type GgufValue =
@@ -35,7 +43,8 @@ export interface GgufTensor {
 
 export function tensorBytes({ type, dims }: GgufTensor): number {
   const elements = dims.reduce((product, n) => product * n, 1);
-  return type === 'F32' ? elements * 4 : (elements / Q4_0_BLOCK) * Q4_0_BYTES;
+  const [perBlock, bytes] = BLOCKS[type];
+  return (elements / perBlock) * bytes;
 }
 
 /** Everything before the data of the first tensor. */
