@@ -132,6 +132,15 @@ describe.each(STATE_PACKS)('%s', pack => {
     }
   });
 
+  test('a copy of another text is not taken for one of this', async () => {
+    const other = text(600, 51);
+    const asked = [ask(text(500, 50)), ask(other), ask([...other.slice(0, 520), ...text(30, 52)])];
+    const expected = await fresh(asked);
+    await run({}, all => {
+      for (const [i, one] of asked.entries()) expect(shown(all.all([one])[0]), `request ${i}`).toEqual(expected[i]);
+    });
+  });
+
   test('together, in sessions that were copied, each answer is that of a new session', async () => {
     const system = text(200, 13);
     const asked = [14, 15, 16, 17].map(seed => ask([...system, ...text(150, seed)], 20));
@@ -229,6 +238,33 @@ describe.each(STATE_PACKS)('%s', pack => {
         if (answer.error === null) expect(shown(answer)).toEqual(expected[i]);
       }
       expect(all.all(asked).map(shown)).toEqual(expected);
+    });
+  });
+
+  test('a session is as before when making good a failed pass fails too', async () => {
+    await withRuntime({ model, context: CONTEXT, chunk: 64 }, (runtime, session) => {
+      const { forward } = runtime.model;
+      const model = runtime.model as { forward: typeof forward };
+      const ids = text(300, 60);
+      session.feedAll(ids.slice(0, 299), () => {});
+      session.feed(ids.slice(299));
+      const expected = runtime.model.logits(0, 1).slice();
+      session.truncate(0);
+      session.feedAll(ids.slice(0, 299), () => {});
+      let left = 0;
+      model.forward = (batch, observer) => {
+        forward(batch, observer);
+        if (left-- === 0) throw new Error('a pass that fails');
+      };
+      // the pass itself; then, where something must be computed again, that, at once or after some of it
+      for (const passes of runtime.batch.cache.needsSnapshots ? [0, 2, 0, 1] : [0, 0]) {
+        left = passes;
+        expect(() => session.feed(ids.slice(299))).toThrow('a pass that fails');
+        expect(session.ids).toEqual(ids.slice(0, 299));
+      }
+      model.forward = forward;
+      session.feed(ids.slice(299));
+      expect(runtime.model.logits(0, 1)).toEqual(expected);
     });
   });
 
