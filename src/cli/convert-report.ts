@@ -4,39 +4,96 @@ import { formatBytes, formatSeconds } from '../common/units.ts';
 import type { ConversionPlan, ConversionReport } from '../convert/types.ts';
 import { plural, table } from './report.ts';
 
+/** Arithmetic alone, as it was measured before. */
+export interface Estimate {
+  readonly seconds: number;
+  readonly threads: number;
+}
+
+/** Lines of the hub are told for these, since nobody knows what this one brings. */
+const LINE_BYTES_PER_SECOND = [10e6, 100e6];
+const COMMIT_DIGITS = 7;
+/** Of a line behind its label. */
+const TEXT_COLUMNS = 78;
+
 /** What will be written, before anything is. */
-export function planText(plan: ConversionPlan): string {
-  const classes = plan.classes.map(each => [
-    each.role,
-    `${each.from} -> ${each.to}, ${each.bitsPerWeight.toFixed(2)} bits per weight, ${formatBytes(each.bytes)} (${plural(each.tensors, 'tensor')})`,
-  ]);
-  const size = `${formatBytes(plan.totalBytes)} in ${plural(plan.shards.length, 'file')}, ${plan.bitsPerWeight.toFixed(2)} bits per weight`;
+export function planText(plan: ConversionPlan, estimate: Estimate): string {
+  const { classes } = plan;
+  const width = (texts: readonly string[]): number => Math.max(...texts.map(text => text.length));
+  const changes = classes.map(({ from, to }) => (from === to ? from : `${from} -> ${to}`));
+  const sizes = classes.map(({ bytes }) => formatBytes(bytes));
   const rows = [
-    ['source', `${plan.source} (${plan.family}, ${formatBytes(plan.sourceBytes)})`],
+    ['source', sourceText(plan)],
     ['destination', plan.destination],
-    ...classes,
-    ['in all', size],
-    ['space', `${formatBytes(plan.neededBytes)} needed, ${formatBytes(plan.freeBytes)} free`],
+    ...classes.map((each, i) => [
+      each.role,
+      [
+        changes[i].padEnd(width(changes)),
+        sizes[i].padStart(width(sizes)),
+        `${each.bitsPerWeight.toFixed(2).padStart(5)} bits per weight`,
+        plural(each.tensors, 'tensor'),
+      ].join('  '),
+    ]),
+    [
+      'in all',
+      `${formatBytes(plan.totalBytes)} in ${plural(plan.shards.length, 'file')}, ${plan.bitsPerWeight.toFixed(2)} bits per weight`,
+    ],
+    ['space', spaceText(plan)],
+    ['time', timeText(plan, estimate)],
   ];
-  if (plan.copied.length > 0) rows.push(['copied', plan.copied.join(', ')]);
-  if (plan.absent.length > 0) rows.push(['not there', plan.absent.join(', ')]);
+  if (plan.copied.length > 0) rows.push(...wrapped('copied', plan.copied));
+  if (plan.absent.length > 0) rows.push(...wrapped('not there', plan.absent));
   if (plan.leftOut.length > 0)
     rows.push(['left out', `${plural(plan.leftOut.length, 'tensor')} that no computation needs`]);
   if (plan.finishedShards.length > 0) {
     rows.push(['continues', `${plural(plan.finishedShards.length, 'file')} of an earlier run, kept if intact`]);
   }
-  for (const line of plan.notes) rows.push(['note', line]);
+  for (const line of plan.notes) rows.push(...wrapped('note', line.split(' '), ' '));
   return table(rows);
 }
 
-export function doneText({ plan, written, kept, bytes, seconds }: ConversionReport): string {
-  const before = kept.length > 0 ? `, ${kept.length} kept from an earlier run` : '';
-  return `wrote ${plan.destination}: ${formatBytes(bytes)}, ${plural(written.length, 'file')}${before}, in ${formatSeconds(seconds)}`;
+function sourceText({ source, family, sourceBytes, repo }: ConversionPlan): string {
+  const commit = repo && `${repo.revision} at ${repo.commit.slice(0, COMMIT_DIGITS)}`;
+  const revision =
+    repo === null ? '' : `, ${repo.revision === repo.commit ? repo.commit.slice(0, COMMIT_DIGITS) : commit}`;
+  return `${source}${revision} (${family}, ${formatBytes(sourceBytes)})`;
 }
 
-export function planJson(plan: ConversionPlan) {
+function spaceText({ neededBytes, freeBytes, peakBytes, totalBytes }: ConversionPlan): string {
+  const needed = `${formatBytes(neededBytes)} needed, ${formatBytes(freeBytes)} free`;
+  return peakBytes - totalBytes < totalBytes / 100
+    ? needed
+    : `${needed}; at most ${formatBytes(peakBytes)} at a time, source files included`;
+}
+
+function timeText({ fetchBytes }: ConversionPlan, { seconds, threads }: Estimate): string {
+  const work = `${formatSeconds(seconds)} of arithmetic (${plural(threads, 'thread')}, measured here)`;
+  if (fetchBytes === 0) return work;
+  const lines = LINE_BYTES_PER_SECOND.map(speed => `${formatSeconds(fetchBytes / speed)} at ${formatBytes(speed)}/s`);
+  return `${work}; download of ${formatBytes(fetchBytes)}: ${lines.join(', ')}`;
+}
+
+/** One label, as many lines as it takes. */
+function wrapped(label: string, words: readonly string[], separator = ', '): string[][] {
+  const lines = [''];
+  for (const [i, word] of words.entries()) {
+    const text = i < words.length - 1 ? word + separator : word;
+    if (lines.at(-1) !== '' && (lines.at(-1) + text).trimEnd().length > TEXT_COLUMNS) lines.push('');
+    lines[lines.length - 1] += text;
+  }
+  return lines.map((line, i) => [i === 0 ? label : '', line.trimEnd()]);
+}
+
+export function doneText({ plan, written, kept, bytes, fetchedBytes, seconds }: ConversionReport): string {
+  const before = kept.length > 0 ? `, ${kept.length} kept from an earlier run` : '';
+  const fetched = fetchedBytes > 0 ? `, ${formatBytes(fetchedBytes)} fetched` : '';
+  return `wrote ${plan.destination}: ${formatBytes(bytes)}, ${plural(written.length, 'file')}${before}${fetched}, in ${formatSeconds(seconds)}`;
+}
+
+export function planJson(plan: ConversionPlan, estimate: Estimate) {
   return {
     source: plan.source,
+    repo: plan.repo,
     destination: plan.destination,
     family: plan.family,
     experts: plan.experts,
@@ -58,17 +115,22 @@ export function planJson(plan: ConversionPlan) {
     bits_per_weight: plan.bitsPerWeight,
     total_bytes: plan.totalBytes,
     source_bytes: plan.sourceBytes,
+    fetch_bytes: plan.fetchBytes,
+    peak_bytes: plan.peakBytes,
     needed_bytes: plan.neededBytes,
     free_bytes: plan.freeBytes,
+    arithmetic_seconds: estimate.seconds,
+    threads: estimate.threads,
   };
 }
 
-export function reportJson(report: ConversionReport) {
+export function reportJson(report: ConversionReport, estimate: Estimate) {
   return {
-    plan: planJson(report.plan),
+    plan: planJson(report.plan, estimate),
     written: report.written,
     kept: report.kept,
     bytes: report.bytes,
+    fetched_bytes: report.fetchedBytes,
     seconds: report.seconds,
   };
 }

@@ -97,10 +97,11 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
     .addHelpText('after', examples('coli info --model DIR --ram 4G'))
     .action(async flags => done(await (await import('./commands/info.ts')).modelInfo(flags)));
 
-  program
+  const pull = program
     .command('pull')
     .description('fetch a model of the hub into the cache that all its tools share')
     .argument('<name>', 'ORG/NAME, or ORG/NAME@REV for a branch, a tag or a commit')
+    .argument('[destination]', 'with --convert: new directory for the container')
     .addOption(
       new Option('--include <glob>', 'weights to fetch in place of the safetensors files; may be repeated').argParser(
         (text: string, previous: string[] = []) => [...previous, notEmpty('--include')(text)],
@@ -109,12 +110,16 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
     .addOption(
       new Option('--dest <dir>', 'put plain files there instead of into the cache').argParser(notEmpty('--dest')),
     )
+    .option('--convert', 'write a container instead: each file is converted as it comes, then taken away');
+  addConvertFlags(pull)
     .option(...JSON_FLAG)
     .addHelpText(
       'after',
       examples('coli pull allenai/OLMoE-1B-7B-0924-Instruct', "coli pull ORG/NAME --include '*Q4_K_M*.gguf'"),
     )
-    .action(async (name, flags) => done(await (await import('./commands/pull.ts')).pull(name, flags)));
+    .action(async (name, destination, flags) =>
+      done(await (await import('./commands/pull.ts')).pull(name, destination, flags)),
+    );
   program
     .command('list')
     .description('the models in the cache')
@@ -162,25 +167,41 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
     .addHelpText('after', examples('coli eval choice --model DIR --task arc_easy.jsonl --limit 200'))
     .action(async flags => done(await (await import('./commands/eval-choice.ts')).choice(flags)));
 
-  program
+  const convert = program
     .command('convert')
     .description('rewrite a checkpoint into the container that reads fastest')
-    .argument('<source>', 'model directory')
+    .argument('<source>', 'model directory, GGUF file, or ORG/NAME[@REV] to convert while it comes from the hub')
     .argument('<destination>', 'new directory')
     .addOption(
-      new Option('--experts <encoding>', 'encoding of the experts (default: q4g64)').choices(['q4g64', 'q8', 'bf16']),
-    )
-    .addOption(new Option('--dense <encoding>', 'encoding of everything else (default: q8)').choices(['q8', 'bf16']))
-    .option('--dry-run', 'print the plan and write nothing')
+      new Option('--include <glob>', 'weights of the hub to convert; may be repeated').argParser(
+        (text: string, previous: string[] = []) => [...previous, notEmpty('--include')(text)],
+      ),
+    );
+  addConvertFlags(convert)
     .option(...JSON_FLAG)
     .addHelpText(
       'after',
-      examples('coli convert SOURCE TARGET --dry-run', 'coli convert SOURCE TARGET --experts q4g64'),
+      examples('coli convert SOURCE TARGET --dry-run', 'coli convert allenai/OLMoE-1B-7B-0924-Instruct TARGET'),
     )
     .action(async (source, destination, flags) =>
       done(await (await import('./commands/convert.ts')).convert(source, destination, flags)),
     );
   return program;
+}
+
+/** Of convert, and of pull with --convert. */
+function addConvertFlags(command: Command): Command {
+  return command
+    .addOption(
+      new Option('--experts <encoding>', 'encoding of the experts (default: q4g64); source: as they are').choices([
+        'q4g64',
+        'q8',
+        'bf16',
+        'source',
+      ]),
+    )
+    .addOption(new Option('--dense <encoding>', 'encoding of everything else (default: q8)').choices(['q8', 'bf16']))
+    .option('--dry-run', 'print the plan and write nothing');
 }
 
 /** Commander's message as one line with a next step. */

@@ -21,10 +21,14 @@ const PLAN = {
   totalBytes: 19.8e6,
   sourceBytes: 64.1e6,
   finishedShards: ['model-00001-of-00001.safetensors'],
+  repo: null,
+  fetchBytes: 0,
+  peakBytes: 19.9e6,
   neededBytes: 87.1e6,
   freeBytes: 1e9,
 } as unknown as ConversionPlan;
 
+const ESTIMATE = { seconds: 90, threads: 2 };
 const REPORT: ConversionReport = {
   plan: PLAN,
   kept: ['a'],
@@ -35,13 +39,14 @@ const REPORT: ConversionReport = {
 };
 
 test('the plan names encodings, bits per weight, sizes, space and what an earlier run left', () => {
-  const text = planText(PLAN);
-  expect(text).toContain('bf16 -> q4g64, 4.44 bits per weight, 15.7 MB');
+  const text = planText(PLAN, ESTIMATE);
+  expect(text).toContain('bf16 -> q4g64  15.7 MB   4.44 bits per weight  192 tensors');
   expect(text).toContain('87.1 MB needed, 1.00 GB free');
   expect(text).toMatch(/in all +19.8 MB in 1 file, 4.93 bits per weight/);
+  expect(text).toMatch(/time +1 min 30 s of arithmetic \(2 threads, measured here\)/);
   expect(text).toMatch(/continues +1 file of an earlier run/);
   expect(text).toMatch(/note +a note/);
-  expect(planJson(PLAN)).toMatchObject({
+  expect(planJson(PLAN, ESTIMATE)).toMatchObject({
     total_bytes: 19.8e6,
     classes: [{ role: 'experts', bits_per_weight: 4.4375 }],
   });
@@ -49,7 +54,7 @@ test('the plan names encodings, bits per weight, sizes, space and what an earlie
 
 test('the report tells what was written and what was kept', () => {
   expect(doneText(REPORT)).toBe('wrote /out: 19.8 MB, 1 file, 1 kept from an earlier run, in 1.5 s');
-  expect(reportJson(REPORT)).toMatchObject({ written: ['b'], kept: ['a'], seconds: 1.5 });
+  expect(reportJson(REPORT, ESTIMATE)).toMatchObject({ written: ['b'], kept: ['a'], seconds: 1.5 });
 });
 
 test('an oracle report names the first difference', () => {

@@ -39,11 +39,12 @@ export interface Companions {
 
 /**
  * `path` is what the checkpoint was opened by. Of a directory its regular files (links are followed); of a GGUF file what its metadata
- * say, as the files that say the same. Throws TokenizerError when its vocabulary cannot be written as tokenizer.json.
+ * say, as the files that say the same, and what lies in `beside`, if that is a directory. Throws TokenizerError when a vocabulary
+ * cannot be written as tokenizer.json.
  */
-export function findCompanions(path: string, checkpoint: Checkpoint): Companions {
+export function findCompanions(path: string, checkpoint: Checkpoint, beside = path): Companions {
   const gguf = checkpoint.gguf ? findGguf(path) : null;
-  return gguf ? companionsOfGguf(path, gguf[0], checkpoint) : companionsOfDirectory(path);
+  return gguf ? companionsOfGguf(beside, gguf[0], checkpoint) : companionsOfDirectory(path);
 }
 
 /** SHA-256 of config.json as the destination will have it. */
@@ -79,9 +80,9 @@ function hasChatTemplate(directory: string, names: readonly string[]): boolean {
 }
 
 /** The config is that of the metadata, which is what the engine goes by; a tokenizer.json beside the file comes before its own. */
-function companionsOfGguf(path: string, first: string, checkpoint: Checkpoint): Companions {
-  const beside = statOf(path)?.isDirectory() ? filesOf(path) : [];
-  const files = beside.filter(({ name }) => name !== CONFIG_FILE && name !== GENERATION_FILE);
+function companionsOfGguf(beside: string, first: string, checkpoint: Checkpoint): Companions {
+  const found = statOf(beside)?.isDirectory() ? filesOf(beside) : [];
+  const files = found.filter(({ name }) => name !== CONFIG_FILE && name !== GENERATION_FILE);
   files.push(made(CONFIG_FILE, checkpoint.config));
   if (checkpoint.generationConfig) files.push(made(GENERATION_FILE, checkpoint.generationConfig));
   let hasTemplate = files.some(({ name }) => name.startsWith('chat_template'));

@@ -47,7 +47,7 @@ function packedBytes({ inputs, pack, from, rows, columns }: EncodeJob): Uint8Arr
   return out;
 }
 
-function decodeRows(layout: Layout, bytes: Uint8Array, rows: number, columns: number): Float32Array {
+export function decodeRows(layout: Layout, bytes: Uint8Array, rows: number, columns: number): Float32Array {
   const values = new Float32Array(rows * columns);
   for (let row = 0; row < rows; row++) {
     decodeRow(layout, bytes, rows, columns, row, values.subarray(row * columns, (row + 1) * columns));

@@ -5,6 +5,7 @@ import { type DownloadOptions, type DownloadResult, downloadFile } from './downl
 import type { HubFile } from './hub-file.ts';
 import { listRepository } from './listing.ts';
 import { DEFAULT_REVISION, parseRepoName } from './names.ts';
+import { readRange } from './ranges.ts';
 import type { Timing } from './retry.ts';
 import { hubSettings } from './settings.ts';
 
@@ -30,6 +31,8 @@ export interface HubRepo {
    * StorageError (DISK_FULL, WRITE_FAILED).
    */
   download(file: HubFile, destination: string, options?: DownloadOptions): Promise<DownloadResult>;
+  /** Bytes `first` to `end` - 1 of a file, with no digest to compare them with. */
+  read(file: HubFile, first: number, end: number, signal?: AbortSignal): Promise<Uint8Array>;
 }
 
 /**
@@ -44,15 +47,17 @@ export async function openRepo(
   const name = parseRepoName(`${id}@${revision}`);
   const client = new HubClient(options.settings ?? hubSettings(), options.timing);
   const { commit, files } = await listRepository(client, name, options.signal);
+  const urlOf = (file: HubFile): string => {
+    const path = file.path.split('/').map(encodeURIComponent).join('/');
+    return `${client.endpoint}/${id}/resolve/${commit}/${path}`;
+  };
   return {
     id,
     revision,
     commit,
     files,
-    download: (file, destination, downloadOptions) => {
-      const path = file.path.split('/').map(encodeURIComponent).join('/');
-      const url = `${client.endpoint}/${id}/resolve/${commit}/${path}`;
-      return downloadFile(client, url, `${id}/${file.path}`, file, destination, downloadOptions);
-    },
+    download: (file, destination, downloadOptions) =>
+      downloadFile(client, urlOf(file), `${id}/${file.path}`, file, destination, downloadOptions),
+    read: (file, first, end, signal) => readRange(client, urlOf(file), `${id}/${file.path}`, file, first, end, signal),
   };
 }

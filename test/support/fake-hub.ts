@@ -159,7 +159,7 @@ async function sendBytes(
 ): Promise<void> {
   const etag = fault.etag ?? `"${sha256(file).slice(0, 32)}"`;
   const ifRange = request.headers['if-range'];
-  const [, from] = /^bytes=(\d+)-$/.exec(request.headers.range ?? '') ?? [];
+  const [, from, to] = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '') ?? [];
   const isCurrent = ifRange === undefined || ifRange === etag || !honoursIfRange;
   const isRange = from !== undefined && !fault.ignoreRange && isCurrent;
   const start = isRange ? Number(from) : 0;
@@ -168,9 +168,11 @@ async function sendBytes(
   if (fault.flip !== undefined) content[fault.flip] ^= 1;
   if (fault.truncateTo !== undefined) content = content.subarray(0, Math.max(start, fault.truncateTo));
   if (fault.extra) content = Buffer.concat([content, Buffer.alloc(fault.extra, 'x')]);
-  const body = content.subarray(start);
+  // an answer to a closed range ends there
+  const stop = isRange && to ? Math.min(Number(to) + 1, file.length) : file.length;
+  const body = isRange && to ? content.subarray(start, stop) : content.subarray(start);
   const headers: Record<string, string> = { etag, 'content-type': 'application/octet-stream' };
-  if (isRange) headers['content-range'] = `bytes ${start}-${file.length - 1}/${file.length}`;
+  if (isRange) headers['content-range'] = `bytes ${start}-${stop - 1}/${file.length}`;
   Object.assign(headers, fault.headers);
   // without a length the end of the answer is all that says how long it is
   if (fault.truncateTo === undefined && !fault.extra) headers['content-length'] = String(body.length);

@@ -1,6 +1,6 @@
 /** coli pull: fetches a model of the hub; interrupted, the same command continues. */
 
-import { HubError } from '../../common/errors.ts';
+import { HubError, UsageError } from '../../common/errors.ts';
 import { nameText, parseRepoName } from '../../hub/names.ts';
 import { pullModel } from '../../hub/pull.ts';
 import { hubSettings } from '../../hub/settings.ts';
@@ -8,17 +8,20 @@ import { PullSpeed, pullDoneText, pullJson, pullPlanText } from '../hub-report.t
 import { EXIT_INTERRUPTED, Interrupts } from '../interrupts.ts';
 import { reportError, writeJson, writeText } from '../output.ts';
 import { Progress } from '../progress.ts';
+import { type ConvertFlags, convertFromHub } from './convert.ts';
 
-export interface PullFlags {
-  include?: string[];
+export interface PullFlags extends ConvertFlags {
   dest?: string;
-  json?: boolean;
+  convert?: boolean;
 }
 
-export async function pull(text: string, flags: PullFlags): Promise<number> {
+/** `destination`: of a conversion; plain files go to the directory of --dest. */
+export async function pull(text: string, destination: string | undefined, flags: PullFlags): Promise<number> {
+  const name = parseRepoName(text);
+  if (flags.convert) return convertFromHub(name, conversionTarget(destination, flags), flags);
+  refuseConversionFlags(destination, flags);
   const interrupts = new Interrupts();
   interrupts.listen();
-  const name = parseRepoName(text);
   const json = flags.json === true;
   const progress = new Progress();
   const speed = new PullSpeed();
@@ -49,4 +52,26 @@ export async function pull(text: string, flags: PullFlags): Promise<number> {
     reportError(error, json);
     return EXIT_INTERRUPTED;
   }
+}
+
+function conversionTarget(destination: string | undefined, { dest }: PullFlags): string {
+  if (destination !== undefined && dest === undefined) return destination;
+  if (destination === undefined && dest !== undefined) return dest;
+  throw new UsageError('BAD_USAGE', `--convert needs one destination, not ${dest === undefined ? 'none' : 'two'}`, {
+    hint: 'coli pull --convert ORG/NAME DIR',
+  });
+}
+
+/** What would do nothing is an error. */
+function refuseConversionFlags(destination: string | undefined, flags: PullFlags): void {
+  const given = [
+    ...(destination === undefined ? [] : ['a destination']),
+    ...(['experts', 'dense', 'dryRun'] as const)
+      .filter(flag => flags[flag] !== undefined)
+      .map(flag => `--${flag.replace('dryRun', 'dry-run')}`),
+  ];
+  if (given.length === 0) return;
+  throw new UsageError('BAD_USAGE', `${given.join(' and ')} without --convert`, {
+    hint: 'add --convert, or give the directory for plain files with --dest',
+  });
 }
