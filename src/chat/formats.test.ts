@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { GrammarSpec } from '../grammar/api.ts';
 import type { ToolDefinition } from './api.ts';
-import { chooseFormat, FORMAT_NAMES, formatNamed } from './formats.ts';
+import { chooseFormat, formatNamed, TAGGED_FORMATS } from './formats.ts';
 import { textWithout } from './tagged-grammar.ts';
 import { parse, TOOLS } from './test-support.ts';
 
@@ -32,7 +32,7 @@ describe('which format a model has', () => {
 
   test("a family's usual format is taken where the template takes tools, shows no other, and the tokens are there", () => {
     const choose = (template: string, addedTokens: string[]) =>
-      chooseFormat({ template, addedTokens, familyDefault: 'hermes' }).name;
+      chooseFormat({ template, addedTokens, chat: { format: 'hermes' } }).name;
     expect(choose('{{ tools }}', ['<tool_call>'])).toBe('hermes');
     expect(choose('{{ tools }}', [])).toBe('json');
     expect(choose('{{ messages }}', ['<tool_call>'])).toBe('json');
@@ -48,6 +48,7 @@ describe('which format a model has', () => {
 function expression(spec: GrammarSpec): string {
   switch (spec.kind) {
     case 'literal':
+    case 'token':
       return spec.text.replace(/[^\w\s]/g, '\\$&');
     case 'sequence':
       return spec.parts.map(expression).join('');
@@ -95,9 +96,31 @@ const CALLS: Record<string, { open: string; weather: string; now: string; betwee
     between: '\n',
     close: '',
   },
+  minimax: {
+    open: '<minimax:tool_call>\n',
+    weather: '<invoke name="get_weather">\n<parameter name="city">Oslo</parameter>\n</invoke>',
+    now: '<invoke name="now">\n</invoke>',
+    between: '\n',
+    close: '\n</minimax:tool_call>',
+  },
+  deepseek: {
+    open: '<｜tool▁calls▁begin｜>',
+    weather: '<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{"city": "Oslo"}<｜tool▁call▁end｜>',
+    now: '<｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜>',
+    between: '',
+    close: '<｜tool▁calls▁end｜>',
+  },
+  'deepseek-fenced': {
+    open: '<｜tool▁calls▁begin｜>',
+    weather:
+      '<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{"city": "Oslo"}\n```<｜tool▁call▁end｜>',
+    now: '<｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}\n```<｜tool▁call▁end｜>',
+    between: '\n',
+    close: '<｜tool▁calls▁end｜>',
+  },
 };
 
-describe.each(FORMAT_NAMES)('the language of required calls: %s', name => {
+describe.each(TAGGED_FORMATS)('the language of required calls: %s', name => {
   const format = formatNamed(name, false);
   const { open, weather, now, between, close } = CALLS[name];
   const answer = (...calls: string[]) => open + calls.join(between) + close;

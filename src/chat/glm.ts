@@ -12,6 +12,7 @@ export const GLM: CallSyntax = {
   name: 'glm',
   templateTakesTools: true,
   opens: [OPEN],
+  markers: ['<tool_call>', '</tool_call>', '<arg_key>', '</arg_key>', '<arg_value>', '</arg_value>'],
   *read(input, draft) {
     yield* input.space();
     const name = yield* input.word(/[\s<]/, MAX_NAME_LENGTH);

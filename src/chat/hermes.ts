@@ -10,6 +10,7 @@ export const HERMES: CallSyntax = {
   name: 'hermes',
   templateTakesTools: true,
   opens: [OPEN],
+  markers: [OPEN, CLOSE],
   *read(input, draft) {
     yield* input.space();
     if (!(yield* readCallObject(input, draft))) return false;

@@ -28,6 +28,11 @@ export class Input {
     this.#text += all.slice(0, all.length - keep);
   }
 
+  /** Everything that has come is taken. */
+  get isEmpty(): boolean {
+    return this.#text === '';
+  }
+
   /** `cut`: it would have gone on. */
   end(cut = false): void {
     this.wasCut = cut;

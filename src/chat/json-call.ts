@@ -135,7 +135,7 @@ export function callObject({ name, parameters }: ToolDefinition): GrammarSpec {
 }
 
 /** Arguments are always an object, also where the schema does not say so. */
-function argumentsObject(schema: ToolDefinition['parameters']): GrammarSpec {
+export function argumentsObject(schema: ToolDefinition['parameters']): GrammarSpec {
   if (schema === undefined || schema === true) return { kind: 'json_object' };
   if (schema === false || schema['type'] !== undefined) return { kind: 'json_schema', schema };
   return Object.keys(schema).length === 0

@@ -13,6 +13,7 @@
 import type { ChatFormat, ChatParser, ChatPiece, ParserOptions } from './api.ts';
 import { CallDraft, type Tools } from './draft.ts';
 import { Input, type Reading } from './input.ts';
+import { Pieces } from './pieces.ts';
 import { Quotes } from './quotes.ts';
 import type { CallSyntax } from './syntax.ts';
 
@@ -28,7 +29,7 @@ export class AnswerParser implements ChatParser {
   readonly #options: ParserOptions;
   readonly #tools: Tools;
   readonly #run: Reading<void>;
-  #out: ChatPiece[] = [];
+  readonly #out = new Pieces();
   #inReasoning: boolean;
   /** White space that is dropped if a call or the end of the reasoning follows. */
   #held = '';
@@ -51,8 +52,9 @@ export class AnswerParser implements ChatParser {
     return this.#inReasoning;
   }
 
-  push(text: string): ChatPiece[] {
-    this.#input.push(text);
+  /** Markers are tags like any other: spelled out in ordinary tokens they mean the same. */
+  push(text: string, marker = ''): ChatPiece[] {
+    this.#input.push(text + marker);
     return this.#step();
   }
 
@@ -64,9 +66,7 @@ export class AnswerParser implements ChatParser {
   #step(): ChatPiece[] {
     this.#run.next();
     if (this.#options.constrained && this.#draft) this.#give(this.#draft);
-    const out = this.#out;
-    this.#out = [];
-    return out;
+    return this.#out.take();
   }
 
   *#answer(reasoning: ChatFormat['reasoning']): Reading<void> {
@@ -186,22 +186,14 @@ export class AnswerParser implements ChatParser {
     this.#held = '';
   }
 
-  /** Pieces of one push that belong together are one. */
   #emit(piece: ChatPiece): void {
     this.#callWasLast = 'index' in piece;
-    const last = this.#out.at(-1);
-    if (last && piece.type !== 'call' && last.type === piece.type && sameIndex(last, piece)) {
-      this.#out[this.#out.length - 1] = { ...piece, text: last.text + piece.text };
-    } else this.#out.push(piece);
+    this.#out.add(piece);
   }
 }
 
-function sameIndex(a: ChatPiece, b: ChatPiece): boolean {
-  return !('index' in a) || !('index' in b) || a.index === b.index;
-}
-
 /** Tools that a call may name. */
-function callable({ tools, toolChoice }: ParserOptions): Tools {
+export function callable({ tools, toolChoice }: ParserOptions): Tools {
   if (toolChoice === 'none') return new Map();
   const named = typeof toolChoice === 'object' ? tools.filter(({ name }) => name === toolChoice.name) : tools;
   return new Map(named.map(tool => [tool.name, tool]));

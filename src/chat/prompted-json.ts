@@ -12,6 +12,7 @@ export const PROMPTED_JSON: CallSyntax = {
   name: 'json',
   templateTakesTools: false,
   opens: [],
+  markers: [],
   *read(input, draft) {
     yield* input.space();
     const isFenced = yield* input.literal(FENCE);

@@ -16,6 +16,7 @@ export const QWEN_XML: CallSyntax = {
   name: 'qwen-xml',
   templateTakesTools: true,
   opens: [OPEN, FUNCTION],
+  markers: [OPEN, CLOSE],
   *read(input, draft, open) {
     if (open === OPEN) {
       yield* input.space();

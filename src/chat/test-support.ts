@@ -62,12 +62,28 @@ export interface ParseOptions extends Partial<ParserOptions> {
 /** The pieces of an answer that comes in `parts`. */
 export function piecesOf(format: ChatFormat, parts: readonly string[], options: ParseOptions = {}): ChatPiece[] {
   const parser = format.parser({ ...OPTIONS, ...options });
-  const pieces = parts.flatMap(part => parser.push(part));
+  const pieces = parts.flatMap(part => tokensOf(format, part).flatMap(([text, marker]) => parser.push(text, marker)));
   return [...pieces, ...parser.end(options.cut)];
 }
 
 export function parse(format: ChatFormat, answer: string, options: ParseOptions = {}): Parsed {
-  return join(piecesOf(format, [answer], options));
+  return join(piecesOf(format, [withTokens(format, answer)], options));
+}
+
+/** In tests a marker is one private-use character, so that no cut goes through it. */
+const FIRST_TOKEN = 0xe000;
+
+/** An answer whose markers are tokens, as the engine tells them. */
+export function withTokens({ markers }: ChatFormat, answer: string): string {
+  return markers.reduce((text, marker, i) => text.replaceAll(marker, String.fromCharCode(FIRST_TOKEN + i)), answer);
+}
+
+/** Texts, each with the marker behind it. */
+function tokensOf({ markers }: ChatFormat, part: string): [text: string, marker?: string][] {
+  const pairs = [...part.matchAll(/([^\uE000-\uE0FF]*)([\uE000-\uE0FF]?)/g)];
+  return pairs
+    .filter(([whole]) => whole !== '' || part === '')
+    .map(([, text, token]) => (token === '' ? [text] : [text, markers[token.charCodeAt(0) - FIRST_TOKEN]]));
 }
 
 /** Cuts at the given places (any numbers). */

@@ -3,8 +3,10 @@
 import type { GrammarSpec } from '../grammar/api.ts';
 import type { KernelChoice, KernelName } from '../kernels/kernels.ts';
 import type { KvEncoding } from '../layers/row-memory.ts';
+import type { Family } from '../models/family.ts';
 
 export type { GrammarSpec, KernelChoice, KvEncoding };
+export type FamilyChat = Family['chat'];
 /** `int8`: integer formats use int8 activations (fast). `exact`: float32 activations (slow, for comparisons). */
 export type Activations = 'int8' | 'exact';
 
@@ -91,6 +93,11 @@ export interface GenerateRequest extends SamplingOptions {
   /** Go on after stop ids (their text is not shown). */
   readonly ignoreEos?: boolean;
   readonly constraint?: ConstraintRequest;
+  /**
+   * Added tokens that are told as the marker of their event instead of as text, special or not. Those that the tokenizer lacks
+   * do not matter. No stop string reaches across one.
+   */
+  readonly markers?: readonly string[];
 }
 
 export interface ConstraintRequest {
@@ -162,9 +169,10 @@ export type GenerateEvent =
   | { type: 'prefill'; done: number; total: number }
   /**
    * `text` is whole UTF-8 and may be empty while bytes or a possible stop string are held back; it comes at the latest
-   * with the last token. All texts joined are the text of `end`.
+   * with the last token. All texts joined are the text of `end`. `marker`: the token is one of those that the request names; the
+   * text came before it. One that ends the answer is told as its end alone.
    */
-  | { type: 'token'; id: number; text: string; logprobs?: TokenLogprobs }
+  | { type: 'token'; id: number; text: string; marker?: string; logprobs?: TokenLogprobs }
   | {
       type: 'end';
       text: string;
@@ -267,6 +275,8 @@ export interface TextFacts {
   readonly template: string | null;
   /** Spellings of the added tokens. */
   readonly addedTokens: readonly string[];
+  /** What is known of the chats of the family. */
+  readonly chat: FamilyChat;
 }
 
 /** Counters since the engine was opened, and what it does now. */

@@ -4,6 +4,7 @@ import { setImmediate } from 'node:timers/promises';
 import { parentPort, workerData } from 'node:worker_threads';
 import { errorToWire, RequestError } from '../common/errors.ts';
 import { isRewindable } from '../layers/session-memory.ts';
+import type { Family } from '../models/family.ts';
 import { type FaultPlan, parseFaultPlan } from '../storage/faults.ts';
 import type { EngineInfo, EngineOptions, ScoreRequest } from './api.ts';
 import { Generation, type Order, type TokenizerFacts } from './generation.ts';
@@ -30,6 +31,9 @@ export type EngineCommand =
   | { id: number; method: 'score'; request: ScoreRequest }
   | { id: number; method: 'close' };
 
+/** What the client must know of the family before it can read a text. */
+export type FamilyTexts = Pick<Family, 'controlStrings' | 'chat'>;
+
 /** What opening tells the client. */
 export interface Opened {
   readonly info: EngineInfo;
@@ -55,7 +59,8 @@ async function open(): Promise<void> {
   const hooks = { arenaBytes: data.arenaBytes, faults };
   const files = readModel(data.options, hooks.arenaBytes);
   requireSavable(data.options, files);
-  port.postMessage({ id: 0, controlStrings: files.family.controlStrings });
+  const { controlStrings, chat } = files.family;
+  port.postMessage({ id: 0, family: { controlStrings, chat } satisfies FamilyTexts });
   runtime = await Runtime.open(data.options, progress => port.postMessage({ id: 0, progress }), hooks, files);
   sessions = Array.from({ length: runtime.info.slots }, (_, slot) => new Session(runtime, slot));
   pool = new SessionPool(sessions, runtime.batch.cache, openKvFiles());

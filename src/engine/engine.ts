@@ -21,7 +21,7 @@ import type {
   ScoreResult,
   TextFacts,
 } from './api.ts';
-import type { EngineCommand, EngineWorkerData, Opened } from './engine-worker.ts';
+import type { EngineCommand, EngineWorkerData, FamilyTexts, Opened } from './engine-worker.ts';
 import type { TokenizerFacts } from './generation.ts';
 import { Prepared, Preparer } from './preparer.ts';
 import { checkOptions, checkScoreRequest } from './shapes.ts';
@@ -46,7 +46,7 @@ export interface EngineHooks {
 
 interface Reply {
   id: number;
-  controlStrings?: readonly string[];
+  family?: FamilyTexts;
   progress?: OpenProgress;
   note?: string;
   event?: GenerateEvent;
@@ -93,7 +93,8 @@ class EngineClient implements Engine {
   readonly #status = createStatus();
   readonly #constraints: boolean;
   readonly #pending = new Map<number, Pending>();
-  #onControlStrings: (controlStrings: readonly string[]) => void = () => {};
+  #onFamily: (family: FamilyTexts) => void = () => {};
+  #chat!: FamilyTexts['chat'];
   #lastId = 0;
   #closed: Promise<void> | null = null;
   /** Why nothing can be asked any more. */
@@ -124,8 +125,9 @@ class EngineClient implements Engine {
    */
   async open(directory: string): Promise<void> {
     let text: Promise<TextService> | undefined;
-    this.#onControlStrings = controlStrings => {
-      text = TextService.open(directory, { controlStrings });
+    this.#onFamily = ({ controlStrings, chat }) => {
+      this.#chat = chat;
+      text = TextService.open(directory, { controlStrings, stopTokens: chat.stopTokens });
       // its failure is looked at when the engine is done
       text.catch(() => {});
     };
@@ -144,7 +146,7 @@ class EngineClient implements Engine {
   }
 
   get text(): TextFacts {
-    return this.#text.info;
+    return { ...this.#text.info, chat: this.#chat };
   }
 
   get status(): EngineStatus {
@@ -260,9 +262,9 @@ class EngineClient implements Engine {
     this.#onNote(line);
   }
 
-  #receive({ id, controlStrings, progress, note, event, done, value, error }: Reply): void {
+  #receive({ id, family, progress, note, event, done, value, error }: Reply): void {
     const pending = this.#pending.get(id);
-    if (controlStrings) this.#onControlStrings(controlStrings);
+    if (family) this.#onFamily(family);
     if (progress) this.#onProgress(progress);
     if (note) this.#takeNote(note);
     if (event) pending?.onEvent?.(event);

@@ -26,6 +26,8 @@ export interface Order {
   readonly promptIds: readonly number[];
   readonly sampling: EffectiveSampling;
   readonly request: Pick<GenerateRequest, 'logitBias' | 'logprobs' | 'stop' | 'ignoreEos'>;
+  /** Id -> spelling. */
+  readonly markers?: ReadonlyMap<number, string>;
   readonly constraint?: { readonly channel: ConstraintChannel; readonly afterId: number | null };
 }
 
@@ -54,6 +56,7 @@ export class Generation {
   readonly #stops: StopMatcher;
   readonly #decoder: StreamDecoder;
   readonly #stopIds: ReadonlySet<number>;
+  readonly #markers: ReadonlyMap<number, string>;
   readonly #generated: number[] = [];
   #session: Session | null = null;
   #countersBefore!: ExpertCounters;
@@ -70,7 +73,7 @@ export class Generation {
   #batchRows = 0;
 
   constructor(runtime: Runtime, tokenizer: TokenizerFacts, order: Order, sink: Sink) {
-    const { promptIds, sampling, request, constraint } = order;
+    const { promptIds, sampling, request, markers = new Map(), constraint } = order;
     this.#runtime = runtime;
     this.sink = sink;
     this.promptIds = promptIds;
@@ -79,6 +82,7 @@ export class Generation {
     const usable = Math.min(tokenizer.vocabSize, runtime.info.vocabSize);
     this.#sampler = new Sampler(sampling, request.logitBias, usable, request.logprobs, constraint !== undefined);
     this.#stops = new StopMatcher(request.stop ?? []);
+    this.#markers = markers;
     this.#decoder = new StreamDecoder(tokenizer.tokenBytes);
     this.#stopIds = new Set([...runtime.eosIds, ...tokenizer.endOfTurnIds]);
     this.constraint = constraint ? new ConstraintReader(constraint.channel, constraint.afterId) : null;
@@ -161,7 +165,9 @@ export class Generation {
     const isStop = this.#stopIds.has(id);
     const ends = isStop && !this.#ignoreEos;
     const isLast = ends || this.#generated.length === this.#sampling.maxTokens;
-    this.sink.event({ type: 'token', id, text: this.#show(id, isStop, isLast), logprobs });
+    const marker = isStop ? undefined : this.#markers.get(id);
+    const text = marker === undefined ? this.#show(id, isStop, isLast) : this.#showHeld();
+    this.sink.event({ type: 'token', id, text, ...(marker !== undefined && { marker }), logprobs });
     if (ends || this.#stops.matched !== null) {
       this.#finishReason = 'stop';
       this.#stopReason = this.#stops.matched ?? id;
@@ -175,6 +181,14 @@ export class Generation {
     const piece = (isStop ? '' : this.#decoder.push(id)) + (isLast ? this.#decoder.flush() : '');
     const step = this.#stops.push(piece);
     const shown = isLast && step.matched === null ? step.emit + this.#stops.flush() : step.emit;
+    this.#text += shown;
+    return shown;
+  }
+
+  /** What was held back of the text before a marker. */
+  #showHeld(): string {
+    const { emit, matched } = this.#stops.push(this.#decoder.flush());
+    const shown = matched === null ? emit + this.#stops.flush() : emit;
     this.#text += shown;
     return shown;
   }

@@ -95,13 +95,14 @@ export class Preparer {
   async prepare(request: GenerateRequest, signal?: AbortSignal): Promise<Prepared> {
     checkRequest(request);
     const { prompt, constraint, logitBias, logprobs, stop, ignoreEos } = request;
+    const markers = this.#markerIds(request.markers ?? []);
     checkStopStrings(stop ?? []);
     checkBiasIds(logitBias, this.#vocabSize);
     // what does not depend on the prompt is refused before a long text is read
     resolveSampling(request, this.#generationConfig, this.#info.context);
     const { ids } = await this.render(prompt, false, signal);
     const sampling = resolveSampling(request, this.#generationConfig, checkPrompt(ids, this.#info));
-    const order: Order = { promptIds: ids, sampling, request: { logitBias, logprobs, stop, ignoreEos } };
+    const order: Order = { promptIds: ids, sampling, request: { logitBias, logprobs, stop, ignoreEos }, markers };
     if (!constraint) return new Prepared(order, null);
     const grammars = this.#grammars ?? refuseConstraints();
     const afterId = await this.#afterId(constraint, signal);
@@ -127,6 +128,12 @@ export class Preparer {
 
   async close(): Promise<void> {
     await this.#grammars?.close();
+  }
+
+  #markerIds(markers: readonly string[]): ReadonlyMap<number, string> {
+    const { addedTokens, addedIds } = this.#text.info;
+    const named = addedTokens.map((content, i) => [addedIds[i], content] as const);
+    return new Map(named.filter(([, content]) => markers.includes(content)));
   }
 
   /** A constraint can begin after a token only if that token is one. */

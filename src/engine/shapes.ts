@@ -74,7 +74,7 @@ export function checkOptions(options: EngineOptions): void {
 /** The parts of a request, but its prompt, that nothing else looks at before they are used. Throws RequestError BAD_PARAMETER. */
 export function checkRequest(request: GenerateRequest): void {
   requireShape(request, OBJECT, 'the request');
-  checkFields(request, { ignoreEos: BOOLEAN, constraint: OBJECT });
+  checkFields(request, { ignoreEos: BOOLEAN, constraint: OBJECT, markers: LIST });
   const { constraint } = request;
   if (!constraint) return;
   requireShape(constraint.grammar, OBJECT, 'constraint.grammar');

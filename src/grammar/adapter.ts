@@ -8,6 +8,7 @@ import type { CompiledGrammar, GrammarCompiler, GrammarMatcher } from '@mlc-ai/w
 import { spellBytes } from '../tokenizer/byte-level.ts';
 import type { TokenBytes } from '../tokenizer/token-bytes.ts';
 import { maskWords } from './api.ts';
+import { SpecialTokens } from './special-tokens.ts';
 
 type Library = typeof import('@mlc-ai/web-xgrammar');
 
@@ -24,12 +25,20 @@ export class GrammarLibrary {
   readonly #library: Library;
   readonly #compiler: GrammarCompiler;
   readonly #vocabulary: Vocabulary;
+  readonly specialTokens: SpecialTokens;
   readonly #memory: WasmMemory;
 
-  private constructor(library: Library, compiler: GrammarCompiler, vocabulary: Vocabulary, memory: WasmMemory) {
+  private constructor(
+    library: Library,
+    compiler: GrammarCompiler,
+    vocabulary: Vocabulary,
+    specialTokens: SpecialTokens,
+    memory: WasmMemory,
+  ) {
     this.#library = library;
     this.#compiler = compiler;
     this.#vocabulary = vocabulary;
+    this.specialTokens = specialTokens;
     this.#memory = memory;
   }
 
@@ -37,8 +46,9 @@ export class GrammarLibrary {
   static async load(vocabulary: Vocabulary, heapBytes: number): Promise<GrammarLibrary> {
     const catching = catchMemory(heapBytes);
     const library = await importLibrary();
+    const specialTokens = new SpecialTokens(vocabulary);
     const info = await library.TokenizerInfo.createTokenizerInfo(
-      spellings(vocabulary),
+      spellings(vocabulary, specialTokens),
       'byte_level',
       false,
       vocabulary.vocabSize,
@@ -46,7 +56,7 @@ export class GrammarLibrary {
     );
     // Its own cache cannot be bounded.
     const compiler = await library.GrammarCompiler.createGrammarCompiler(info, false);
-    return new GrammarLibrary(library, compiler, vocabulary, catching());
+    return new GrammarLibrary(library, compiler, vocabulary, specialTokens, catching());
   }
 
   /** Bytes that WebAssembly holds now; they never become fewer. */
@@ -59,7 +69,7 @@ export class GrammarLibrary {
     const rules = await this.#library.Grammar.fromEBNF(grammar, 'root');
     const compiled = await this.#compiler.compileGrammar(rules);
     rules.dispose();
-    return new Compiled(this.#library, compiled, this.#vocabulary);
+    return new Compiled(this.#library, compiled, this.#vocabulary, this.specialTokens);
   }
 }
 
@@ -68,15 +78,18 @@ export class Compiled {
   readonly #library: Library;
   readonly #compiled: CompiledGrammar;
   readonly #vocabulary: Vocabulary;
+  readonly #specialTokens: SpecialTokens;
 
-  constructor(library: Library, compiled: CompiledGrammar, vocabulary: Vocabulary) {
+  constructor(library: Library, compiled: CompiledGrammar, vocabulary: Vocabulary, specialTokens: SpecialTokens) {
     this.#library = library;
     this.#compiled = compiled;
     this.#vocabulary = vocabulary;
+    this.#specialTokens = specialTokens;
   }
 
   async matcher(): Promise<Matcher> {
-    return new Matcher(await this.#library.GrammarMatcher.createGrammarMatcher(this.#compiled), this.#vocabulary);
+    const matcher = await this.#library.GrammarMatcher.createGrammarMatcher(this.#compiled);
+    return new Matcher(matcher, this.#vocabulary, this.#specialTokens);
   }
 
   dispose(): void {
@@ -91,11 +104,13 @@ export class Matcher {
   readonly #words: number;
   /** Bits of the last word that stand for ids. */
   readonly #lastWord: number;
+  readonly #specialTokens: SpecialTokens;
   /** Stop ids after the first one, which the library does not count. */
   #extraStops = 0;
 
-  constructor(matcher: GrammarMatcher, { stopIds, vocabSize }: Vocabulary) {
+  constructor(matcher: GrammarMatcher, { stopIds, vocabSize }: Vocabulary, specialTokens: SpecialTokens) {
     this.#matcher = matcher;
+    this.#specialTokens = specialTokens;
     this.#stopIds = stopIds;
     this.#words = maskWords(vocabSize);
     this.#lastWord = -1 >>> ((32 - (vocabSize & 31)) & 31);
@@ -117,6 +132,7 @@ export class Matcher {
     into.set(mask.subarray(0, this.#words));
     // The library leaves set what stands behind the last id.
     into[this.#words - 1] &= this.#lastWord;
+    this.#specialTokens.clean(into);
     return into.some(word => word !== 0);
   }
 
@@ -145,11 +161,13 @@ export class Matcher {
   }
 }
 
-/** The library takes an empty spelling for a special token, which no language has. Stop ids are allowed by number. */
-function spellings({ tokenBytes, vocabSize }: Vocabulary): string[] {
+/** The library takes an empty spelling for a token that no language has. Stop ids are allowed by number. */
+function spellings({ tokenBytes, vocabSize, stopIds }: Vocabulary, specialTokens: SpecialTokens): string[] {
   const { offsets, bytes, special } = tokenBytes;
   return Array.from({ length: vocabSize }, (_, id) =>
-    id >= special.length || special[id] === 1 ? '' : spellBytes(bytes.subarray(offsets[id], offsets[id + 1])),
+    id >= special.length || (special[id] === 1 && stopIds.includes(id))
+      ? ''
+      : spellBytes(special[id] === 1 ? specialTokens.bytesOf(id) : bytes.subarray(offsets[id], offsets[id + 1])),
   );
 }
 

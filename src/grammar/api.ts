@@ -12,6 +12,8 @@ export type GrammarSpec =
   | { readonly kind: 'gbnf'; readonly text: string }
   | { readonly kind: 'regex'; readonly pattern: string }
   | { readonly kind: 'literal'; readonly text: string }
+  /** A special token, which no text can spell; its text where the tokenizer has no special token of that spelling. */
+  | { readonly kind: 'token'; readonly text: string }
   /** One after the other. */
   | { readonly kind: 'sequence'; readonly parts: readonly GrammarSpec[] }
   /** One of them. */

@@ -22,7 +22,7 @@ export class CompiledCache {
 
   /** At the start of the language. Throws RequestError for what a client can change. */
   async matcher(spec: GrammarSpec): Promise<Matcher> {
-    const grammar = lowerSpec(spec);
+    const grammar = lowerSpec(spec, token => this.#library.specialTokens.characterOf(token));
     const isTight = this.#library.heapBytes > this.#heapBytes / 2;
     const most = isTight ? MAX_ENTRIES_WHEN_TIGHT : MAX_ENTRIES;
     while (this.#compiled.size > most) this.#forgetOldest();

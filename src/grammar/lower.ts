@@ -19,9 +19,9 @@ const MAX_SPEC_PARTS = 5000;
  * Throws RequestError: UNSUPPORTED_SCHEMA, INVALID_SCHEMA, SCHEMA_TOO_LARGE, INVALID_GRAMMAR, GRAMMAR_TOO_LARGE, INVALID_REGEX, and
  * UNSATISFIABLE for a language without any text.
  */
-export function lowerSpec(spec: GrammarSpec): string {
+export function lowerSpec(spec: GrammarSpec, specialToken: SpecialToken = () => null): string {
   const rules: RuleMap = new Map();
-  const root = new Lowering(rules).lower(spec, 0);
+  const root = new Lowering(rules, specialToken).lower(spec, 0);
   rules.set('answer', root);
   rules.set('ws', whiteSpace(rules, root));
   const language = prune({ rules, root: 'answer' });
@@ -33,12 +33,17 @@ export function lowerSpec(spec: GrammarSpec): string {
   return printLanguage(language);
 }
 
+/** What stands for a special token in a language; null: there is no such token. */
+type SpecialToken = (token: string) => string | null;
+
 class Lowering {
   readonly #rules: RuleMap;
+  readonly #specialToken: SpecialToken;
   #parts = 0;
 
-  constructor(rules: RuleMap) {
+  constructor(rules: RuleMap, specialToken: SpecialToken) {
     this.#rules = rules;
+    this.#specialToken = specialToken;
   }
 
   lower(spec: GrammarSpec, depth: number): Expr {
@@ -60,6 +65,10 @@ class Lowering {
         return parseRegex(spec.pattern, { code: 'INVALID_REGEX', what: 'the regular expression' }).whole;
       case 'literal':
         return literal(spec.text);
+      case 'token': {
+        const character = this.#specialToken(spec.text);
+        return character === null ? literal(spec.text) : text(character);
+      }
       case 'sequence':
         return seq(...spec.parts.map(part => this.lower(part, depth + 1)));
       case 'choice':

@@ -57,4 +57,5 @@ export const deepseekV2: Family<DeepseekV2Config> = {
   eosIds: c => c.eos_token_id,
   /** Roles are ordinary text. */
   controlStrings: ['\n\nUser:', '\n\nAssistant:'],
+  chat: { stopTokens: [], thinking: { variable: null } },
 };

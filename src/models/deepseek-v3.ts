@@ -55,4 +55,5 @@ export const deepseekV3: Family<DeepseekV3Config> = {
     '<think>',
     '</think>',
   ],
+  chat: { format: 'deepseek', stopTokens: [], thinking: { variable: 'thinking' } },
 };

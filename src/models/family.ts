@@ -3,6 +3,7 @@
  * needs. One file per family, named after its `model_type`; the registry lists them.
  */
 
+import type { FamilyChat } from '../chat/api.ts';
 import type { Tensor } from '../compute/arenas.ts';
 import type { Compute } from '../compute/compute.ts';
 import type { Matrix } from '../compute/matrix.ts';
@@ -140,4 +141,5 @@ export interface Family<Config = unknown> {
   eosIds(config: Config): readonly number[];
   /** Strings of the chat format that are not special tokens of the tokenizer. */
   readonly controlStrings: readonly string[];
+  readonly chat: FamilyChat;
 }

@@ -113,4 +113,10 @@ export const glmMoeDsa: Family<GlmMoeDsaConfig> = {
     '</arg_value>',
     '/nothink',
   ],
+  chat: {
+    format: 'glm',
+    stopTokens: ['<|endoftext|>', '<|user|>', '<|observation|>'],
+    // templates know "high", some "low"; any other word is the most
+    thinking: { variable: 'enable_thinking', efforts: { minimal: 'low', medium: 'high' } },
+  },
 };

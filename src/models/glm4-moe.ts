@@ -80,4 +80,9 @@ export const glm4Moe: Family<Glm4MoeConfig> = {
   ...gqaMoeFamily(describe),
   eosIds: c => c.eos_token_id,
   controlStrings: ['/nothink'],
+  chat: {
+    format: 'glm',
+    stopTokens: ['<|endoftext|>', '<|user|>', '<|observation|>'],
+    thinking: { variable: 'enable_thinking' },
+  },
 };

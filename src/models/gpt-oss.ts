@@ -110,4 +110,9 @@ export const gptOss: Family<GptOssConfig> = {
   ...gqaMoeFamily(describe),
   eosIds: c => c.eos_token_id,
   controlStrings: [],
+  chat: {
+    format: 'harmony',
+    stopTokens: ['<|return|>', '<|call|>', '<|endoftext|>'],
+    thinking: { variable: null, leastEffort: 'low', efforts: { minimal: 'low', xhigh: 'high', max: 'high' } },
+  },
 };

@@ -71,4 +71,5 @@ export const minimaxM2: Family<MinimaxM2Config> = {
   ...gqaMoeFamily(describe),
   eosIds: c => c.eos_token_id,
   controlStrings: ['<minimax:tool_call>', '</minimax:tool_call>'],
+  chat: { format: 'minimax', stopTokens: ['[e~['], thinking: { variable: null } },
 };

@@ -49,4 +49,5 @@ export const mixtral: Family<MixtralConfig> = {
   ...gqaMoeFamily(describe),
   eosIds: c => c.eos_token_id,
   controlStrings: ['[INST]', '[/INST]'],
+  chat: { stopTokens: [], thinking: { variable: null } },
 };

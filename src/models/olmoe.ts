@@ -108,4 +108,5 @@ export const olmoe: Family<OlmoeConfig> = {
   eosIds: c => c.eos_token_id,
   /** Roles are ordinary text in the published tokenizer (Tulu style). */
   controlStrings: ['<|system|>', '<|user|>', '<|assistant|>', '<|endoftext|>', '|||IP_ADDRESS|||'],
+  chat: { stopTokens: [], thinking: { variable: null } },
 };

@@ -102,7 +102,8 @@ function shape(c: Qwen35MoeConfig, { mtp }: Parts): ModelShape {
 }
 
 function parts(c: Qwen35MoeConfig) {
-  const { hidden_size: hiddenSize, rms_norm_eps: normEps } = c;
+  const { hiddenSize, expertWidth, experts, topK } = shape(c, { mtp: false });
+  const normEps = c.rms_norm_eps;
   return {
     attention: {
       hiddenSize,
@@ -124,14 +125,7 @@ function parts(c: Qwen35MoeConfig) {
       taps: c.linear_conv_kernel_dim,
       normEps,
     },
-    moe: {
-      hiddenSize,
-      expertWidth: c.moe_intermediate_size,
-      experts: c.num_experts,
-      topK: c.num_experts_per_tok,
-      clamped: null,
-      biases: false,
-    },
+    moe: { hiddenSize, expertWidth, experts, topK, clamped: null, biases: false },
   };
 }
 
@@ -253,6 +247,11 @@ export const qwen35Moe: Family<Qwen35MoeConfig> = {
     ...['<|im_start|>', '<|im_end|>', '<|endoftext|>', '<think>', '</think>'],
     ...['<tool_call>', '</tool_call>', '<tool_response>', '</tool_response>'],
   ],
+  chat: {
+    format: 'qwen-xml',
+    stopTokens: ['<|im_end|>', '<|endoftext|>'],
+    thinking: { variable: 'enable_thinking' },
+  },
 };
 
 /** Files of the language model alone. */

@@ -61,4 +61,9 @@ export const qwen3Moe: Family<Qwen3MoeConfig> = {
   ...gqaMoeFamily(describe),
   eosIds: c => c.eos_token_id,
   controlStrings: [],
+  chat: {
+    format: 'hermes',
+    stopTokens: ['<|im_end|>', '<|endoftext|>'],
+    thinking: { variable: 'enable_thinking' },
+  },
 };

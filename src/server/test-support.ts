@@ -52,7 +52,12 @@ const info = {
 /** Bytes are its tokens; BOS goes before every text. */
 export const testEngine: Engine = {
   info,
-  text: { hasTemplate: true, template: '{{ messages }}', addedTokens: ['<bos>', '<eos>'] },
+  text: {
+    hasTemplate: true,
+    template: '{{ messages }}',
+    addedTokens: ['<bos>', '<eos>'],
+    chat: { stopTokens: [], thinking: { variable: null } },
+  },
   status: testStatus,
   prepare: async () => ({
     promptIds: [0],

@@ -49,11 +49,11 @@ export class TurnOutput {
     return this.#parser.inReasoning;
   }
 
-  *push({ text, logprobs }: TokenEvent): Generator<TurnEvent> {
+  *push({ text, marker, logprobs }: TokenEvent): Generator<TurnEvent> {
     this.completionTokens++;
-    if (logprobs) this.#logprobs.add(text, logprobs);
+    if (logprobs) this.#logprobs.add(text + (marker ?? ''), logprobs);
     const before = this.#parser.inReasoning;
-    const pieces = this.#parser.push(text);
+    const pieces = this.#parser.push(text, marker);
     if (before || this.#parser.inReasoning) this.reasoningTokens++;
     yield* this.#translate(pieces, logprobs !== undefined);
   }

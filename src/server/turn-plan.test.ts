@@ -17,7 +17,8 @@ const chat: ChatTurn = {
 
 function conflict(request: Omit<TurnRequest, 'client'>): [unknown, string] {
   try {
-    planTurn({ ...request, client: 'me' }, formatNamed('hermes', false));
+    const chat = { stopTokens: [], thinking: { variable: null } };
+    planTurn({ ...request, client: 'me' }, formatNamed('hermes', false), chat);
   } catch (error) {
     const { code, details, message, hint } = error as RequestError;
     expect(code).toBe('FORMAT_CONFLICT');

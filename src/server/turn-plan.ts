@@ -1,9 +1,9 @@
 /** From a turn to what the engine is asked: the prompt, the form of the answer, and who watches for stop strings. */
 
-import type { ChatFormat, ChatParser, ToolChoice } from '../chat/api.ts';
+import type { ChatFormat, ChatParser, ParserOptions, ToolChoice } from '../chat/api.ts';
 import { promptTools } from '../chat/prompted-tools.ts';
 import { RequestError } from '../common/errors.ts';
-import type { GenerateRequest, Prompt } from '../engine/api.ts';
+import type { FamilyChat, GenerateRequest, Prompt } from '../engine/api.ts';
 import { StopMatcher } from '../engine/stops.ts';
 import type { GrammarSpec } from '../grammar/api.ts';
 import type { ChatTurn, TurnRequest } from './turn.ts';
@@ -16,16 +16,21 @@ export interface TurnPlan {
   /** The field of the request that asks for it; errors about it name the field. */
   readonly grammarField: string;
   readonly reasoning: ChatFormat['reasoning'];
+  /** See ChatFormat. */
+  readonly partMarker: string | null;
   /** False: the client wants none. */
   readonly mayReason: boolean;
   readonly parallelToolCalls: boolean;
   /** Stop strings that only the visible text may match; null where the engine looks for them. */
   readonly stops: StopMatcher | null;
-  parser(startsInReasoning: boolean): ChatParser;
+  parser(start: AnswerStart): ChatParser;
 }
 
+/** Where an answer begins. */
+export type AnswerStart = Pick<ParserOptions, 'startsInReasoning' | 'begun'>;
+
 /** Throws RequestError for what cannot hold together, and for stop strings and tools that cannot be. */
-export function planTurn(request: TurnRequest, format: ChatFormat): TurnPlan {
+export function planTurn(request: TurnRequest, format: ChatFormat, chat: FamilyChat): TurnPlan {
   const { prompt, stop, client: _, format: answerFormat, formatField = 'response_format', ...engineRequest } = request;
   if (prompt.kind === 'text') {
     return {
@@ -35,6 +40,7 @@ export function planTurn(request: TurnRequest, format: ChatFormat): TurnPlan {
       grammar: answerFormat ?? null,
       grammarField: formatField,
       reasoning: null,
+      partMarker: null,
       mayReason: false,
       parallelToolCalls: true,
       parser: () => new PlainText(),
@@ -45,16 +51,17 @@ export function planTurn(request: TurnRequest, format: ChatFormat): TurnPlan {
   // calls and reasoning hold texts of their own, in which a stop string means nothing
   const ownStops = usesTools(prompt) || format.reasoning !== null;
   return {
-    prompt: chatPrompt(prompt, format),
-    engineRequest: ownStops ? engineRequest : { ...engineRequest, stop },
+    prompt: chatPrompt(prompt, format, chat),
+    engineRequest: ownStops ? { ...engineRequest, markers: format.markers } : { ...engineRequest, stop },
     stops: ownStops ? new StopMatcher(stop ?? []) : null,
     grammar: grammarOf(prompt, format, answerFormat),
     grammarField: answerFormat ? formatField : 'tools',
     reasoning: format.reasoning,
-    mayReason: prompt.thinking !== false,
+    partMarker: format.partMarker,
+    // answers in parts always begin with a part of reasoning
+    mayReason: prompt.thinking !== false || format.partMarker !== null,
     parallelToolCalls,
-    parser: startsInReasoning =>
-      format.parser({ tools, toolChoice, startsInReasoning, constrained: mustCall(toolChoice) }),
+    parser: start => format.parser({ tools, toolChoice, ...start, constrained: mustCall(toolChoice) }),
   };
 }
 
@@ -84,18 +91,37 @@ function checkForm(
 }
 
 /** The conversation as the model's template takes it. */
-export function chatPrompt(turn: ChatTurn, format: ChatFormat): Prompt {
-  const { toolChoice, parallelToolCalls, thinking, reasoningEffort } = turn;
+export function chatPrompt(turn: ChatTurn, format: ChatFormat, chat: FamilyChat): Prompt {
+  const { toolChoice, parallelToolCalls } = turn;
   const tools = toolChoice === 'none' ? [] : turn.tools;
   const inTemplate = format.templateTakesTools;
+  if (inTemplate === null && tools.length > 0) {
+    const what = 'the chat template of this model takes no tools, and its answers have a form of their own';
+    throw new RequestError('TOOLS_UNSUPPORTED', what, {
+      hint: 'leave tools out, or use a checkpoint with the chat template of its publisher',
+      details: { parameter: 'tools' },
+    });
+  }
   return {
-    messages: inTemplate ? turn.messages : promptTools(turn.messages, tools, toolChoice, parallelToolCalls),
+    messages: inTemplate !== false ? turn.messages : promptTools(turn.messages, tools, toolChoice, parallelToolCalls),
     ...(inTemplate && tools.length > 0 && { tools: tools.map(tool => ({ type: 'function', function: tool })) }),
-    variables: {
-      ...(thinking !== null && { enable_thinking: thinking }),
-      ...(reasoningEffort !== null && { reasoning_effort: reasoningEffort }),
-    },
+    variables: thinkingVariables(turn, chat.thinking),
     ...(turn.continueFinal && { continueFinal: true }),
+  };
+}
+
+/**
+ * What tells the template how much to reason. Fine-tunes of all families look at `enable_thinking`; a template passes over variables
+ * that it does not know.
+ */
+function thinkingVariables(
+  { thinking, reasoningEffort }: ChatTurn,
+  { variable, efforts = {}, leastEffort }: FamilyChat['thinking'],
+): Record<string, unknown> {
+  const asked = reasoningEffort ?? (thinking === false ? leastEffort : undefined);
+  return {
+    ...(thinking !== null && { enable_thinking: thinking, ...(variable !== null && { [variable]: thinking }) }),
+    ...(asked !== undefined && { reasoning_effort: Object.hasOwn(efforts, asked) ? efforts[asked] : asked }),
   };
 }
 
@@ -103,9 +129,10 @@ function grammarOf(turn: ChatTurn, format: ChatFormat, answerFormat: GrammarSpec
   const { tools, toolChoice, parallelToolCalls } = turn;
   if (mustCall(toolChoice)) return format.forced(tools, toolChoice, parallelToolCalls);
   if (!answerFormat) return null;
-  if (!usesTools(turn)) return answerFormat;
+  const held = format.held(answerFormat);
+  if (!usesTools(turn)) return held;
   // the model may still call: its answer is calls, or has the format
-  return { kind: 'choice', options: [answerFormat, format.forced(tools, 'required', parallelToolCalls)] };
+  return { kind: 'choice', options: [held, format.forced(tools, 'required', parallelToolCalls)] };
 }
 
 function conflict(parameter: string, message: string, hint: string): RequestError {

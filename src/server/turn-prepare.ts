@@ -2,11 +2,12 @@
 
 import { RequestError } from '../common/errors.ts';
 import type { ConstraintRequest, Engine, PreparedRequest, Prompt } from '../engine/api.ts';
-import type { TurnPlan } from './turn-plan.ts';
+import { partOf } from './turn-part.ts';
+import type { AnswerStart, TurnPlan } from './turn-plan.ts';
 
 export interface PreparedTurn {
   readonly prepared: PreparedRequest;
-  readonly startsInReasoning: boolean;
+  readonly start: AnswerStart;
 }
 
 /** Tokens at the end of a prompt among which an opening tag is looked for: the tag and a few line breaks. */
@@ -16,21 +17,39 @@ const TAIL_TOKENS = 32;
 export async function prepareTurn(engine: Engine, plan: TurnPlan, signal: AbortSignal): Promise<PreparedTurn> {
   const { prompt, grammar, grammarField, engineRequest, reasoning } = plan;
   if (grammar !== null && reasoning === null) {
-    return { prepared: await prepareHeld(engine, plan, prompt, { grammar }, signal), startsInReasoning: false };
+    return { prepared: await prepareHeld(engine, plan, prompt, { grammar }, signal), start: PLAIN };
   }
   const prepared = await engine.prepare({ ...engineRequest, prompt }, signal);
-  if (reasoning === null) return { prepared, startsInReasoning: false };
+  if (reasoning === null) return { prepared, start: PLAIN };
+  if (grammar === null) return { prepared, start: answerStart(engine, plan, prepared.promptIds) };
   const state = reasoningState(engine, plan, prepared.promptIds);
-  if (grammar === null) return { prepared, startsInReasoning: state === 'open' };
 
   const ids = [...prepared.promptIds];
   prepared.discard();
+  const { begun = [] } = answerStart(engine, plan, ids);
+  if (begun.some(([, marker]) => marker !== undefined)) throw begunByTemplate(grammarField);
   const reasons = state === 'open' || (state === 'unknown' && plan.mayReason);
   // if it were left to the model to open the block, an answer without one would be held to nothing
-  if (reasons && state !== 'open') ids.push(await openingId(engine, reasoning.open, grammarField));
+  if (reasons && state !== 'open') ids.push(...(await openingIds(engine, reasoning.open, grammarField)));
   if (reasons && !engine.text.addedTokens.includes(reasoning.close)) throw noToken(reasoning.close, grammarField);
   const constraint = reasons ? { grammar, after: reasoning.close } : { grammar };
-  return { prepared: await prepareHeld(engine, plan, { ids }, constraint, signal), startsInReasoning: reasons };
+  const start = { ...answerStart(engine, plan, ids), startsInReasoning: reasons };
+  return { prepared: await prepareHeld(engine, plan, { ids }, constraint, signal), start };
+}
+
+const PLAIN: AnswerStart = { startsInReasoning: false };
+
+/** Where the answer to a prompt begins. */
+export function answerStart(
+  engine: Engine,
+  plan: Pick<TurnPlan, 'prompt' | 'reasoning' | 'partMarker'>,
+  promptIds: readonly number[],
+): AnswerStart {
+  if (plan.reasoning === null) return PLAIN;
+  if (plan.partMarker !== null) {
+    return { startsInReasoning: false, begun: partOf(engine, plan.partMarker, promptIds) };
+  }
+  return { startsInReasoning: reasoningState(engine, plan, promptIds) === 'open' };
 }
 
 /** Codes of errors about a form: the engine does not know which field asked for it. */
@@ -53,7 +72,11 @@ async function prepareHeld(
 }
 
 /** Whether the answer begins inside a block of reasoning, behind a closed one, or as the model likes. */
-function reasoningState(engine: Engine, { prompt, reasoning }: TurnPlan, ids: readonly number[]) {
+function reasoningState(
+  engine: Engine,
+  { prompt, reasoning }: Pick<TurnPlan, 'prompt' | 'reasoning'>,
+  ids: readonly number[],
+) {
   const { open, close } = reasoning!;
   if ('messages' in prompt && prompt.continueFinal) {
     const begun = prompt.messages.at(-1)?.content ?? '';
@@ -64,11 +87,20 @@ function reasoningState(engine: Engine, { prompt, reasoning }: TurnPlan, ids: re
   return tail.endsWith(open) ? 'open' : tail.endsWith(close) ? 'closed' : 'unknown';
 }
 
-async function openingId(engine: Engine, open: string, field: string): Promise<number> {
+/** The tokens that open the reasoning; the first one is a tag of its own. */
+async function openingIds(engine: Engine, open: string, field: string): Promise<number[]> {
   const ids = await engine.encode({ text: open });
-  const id = ids.find(each => Buffer.from(engine.tokenBytes(each)).toString() === open);
-  if (id === undefined) throw noToken(open, field);
-  return id;
+  // a tokenizer may put a token before every text
+  const textOf = (id: number) => Buffer.from(engine.tokenBytes(id)).toString();
+  const first = ids.findIndex(id => textOf(id).endsWith('>') && open.startsWith(textOf(id)));
+  if (first < 0) throw noToken(open, field);
+  return ids.slice(first);
+}
+
+function begunByTemplate(field: string): RequestError {
+  const what =
+    'the chat template of this model begins the answer itself, so a required form cannot stand at its beginning';
+  return new RequestError('FORMAT_CONFLICT', what, { hint: `leave out ${field}`, details: { parameter: field } });
 }
 
 function noToken(tag: string, field: string): RequestError {

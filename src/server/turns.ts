@@ -23,12 +23,13 @@ const FINGERPRINT_DIGITS = 16;
 
 /** A turn whose signal is aborted ends without an event. */
 export function createTurnRunner({ engine, admission, now = () => performance.now() }: TurnRunnerParts): TurnRunner {
+  const { chat } = engine.text;
   const format = chooseFormat(engine.text);
   let lateAnswers = 0;
   return {
     fingerprint: `fp_${engine.info.fingerprint.slice(0, FINGERPRINT_DIGITS)}`,
     async *run(request, signal) {
-      const plan = planTurn(request, format);
+      const plan = planTurn(request, format, chat);
       // checking takes long for some forms; a place stays free for others until then
       const place = admission.enter(request.client, signal, false);
       // it may be refused while the request is still being checked
@@ -61,13 +62,13 @@ export function createTurnRunner({ engine, admission, now = () => performance.no
       }
     },
     async check(request, signal) {
-      (await prepareTurn(engine, planTurn(request, format), signal)).prepared.discard();
+      (await prepareTurn(engine, planTurn(request, format, chat), signal)).prepared.discard();
     },
     async countTokens(turn: ChatTurn) {
-      return (await engine.encode(chatPrompt(turn, format))).length;
+      return (await engine.encode(chatPrompt(turn, format, chat))).length;
     },
     async promptText(turn: ChatTurn) {
-      return (await engine.render(chatPrompt(turn, format))).text;
+      return (await engine.render(chatPrompt(turn, format, chat))).text;
     },
   };
 }
@@ -81,14 +82,14 @@ async function* echo(engine: Engine, { prompt }: TurnRequest): AsyncGenerator<Tu
 async function* answer(
   engine: Engine,
   plan: TurnPlan,
-  { prepared, startsInReasoning }: PreparedTurn,
+  { prepared, start }: PreparedTurn,
   request: TurnRequest,
   signal: AbortSignal,
   now: () => number,
   whenMade: () => void,
 ): AsyncGenerator<TurnEvent> {
   const { stops, parallelToolCalls } = plan;
-  const parser = plan.parser(startsInReasoning);
+  const parser = plan.parser(start);
   const output = new TurnOutput({
     parser,
     stops,

@@ -8,6 +8,7 @@ import type { TokenBytes } from './token-bytes.ts';
 export interface TextWorkerData {
   readonly directory: string;
   readonly controlStrings: readonly string[];
+  readonly stopTokens: readonly string[];
 }
 
 /** What a tokenizer and its template are, without asking the worker. */
@@ -16,7 +17,7 @@ export interface TextInfo {
   readonly vocabSize: number;
   readonly bosId: number | null;
   readonly eosId: number | null;
-  /** eos_token, and the control token that the template puts after an assistant's turn. */
+  /** eos_token, the control token that the template puts after an assistant's turn, and the family's stop tokens. */
   readonly endOfTurnIds: readonly number[];
   readonly specialIds: readonly number[];
   readonly hasTemplate: boolean;
@@ -24,6 +25,8 @@ export interface TextInfo {
   readonly template: string | null;
   /** Spellings of the added tokens, by ascending id. */
   readonly addedTokens: readonly string[];
+  /** Their ids, in the same order. */
+  readonly addedIds: readonly number[];
   /** Lines for people: a broken template, what a template will fail at, markers that cannot be protected. */
   readonly notes: readonly string[];
 }

@@ -22,6 +22,8 @@ export const CALL_LIMIT_MS = 60_000;
 export interface TextServiceOptions {
   /** Markers of the family's chat format. */
   readonly controlStrings?: readonly string[];
+  /** Tokens with which the family's models end an answer; those that the tokenizer lacks do not matter. */
+  readonly stopTokens?: readonly string[];
   /** For tests, and for plans with little memory. */
   readonly callLimitMs?: number;
   readonly heapMb?: number;
@@ -69,7 +71,8 @@ export class TextService {
   }
 
   private constructor(directory: string, options: TextServiceOptions) {
-    this.#data = { directory, controlStrings: options.controlStrings ?? [] };
+    const { controlStrings = [], stopTokens = [] } = options;
+    this.#data = { directory, controlStrings, stopTokens };
     this.#callLimitMs = options.callLimitMs ?? CALL_LIMIT_MS;
     this.#heapMb = options.heapMb ?? TEXT_WORKER_HEAP_MB;
   }

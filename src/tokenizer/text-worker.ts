@@ -12,7 +12,7 @@ const port = parentPort!;
 const reply = (message: TextReply) => port.postMessage(message);
 
 try {
-  const { directory, controlStrings } = workerData as TextWorkerData;
+  const { directory, controlStrings, stopTokens } = workerData as TextWorkerData;
   const file = readTokenizerFile(directory);
   const tokenizer = new Tokenizer(file);
   const template = ChatTemplate.load(directory, file.config);
@@ -24,7 +24,7 @@ try {
       reply({ kind: 'error', error: errorToWire(error) });
     }
   });
-  reply({ kind: 'ready', info: describe(tokenizer, chat, template), tokenBytes: tokenizer.tokenBytes });
+  reply({ kind: 'ready', info: describe(tokenizer, chat, template, stopTokens), tokenBytes: tokenizer.tokenBytes });
 } catch (error) {
   reply({ kind: 'error', error: errorToWire(error) });
 }
@@ -42,18 +42,26 @@ function run(tokenizer: Tokenizer, chat: ChatEncoder, command: TextCommand): unk
   }
 }
 
-function describe(tokenizer: Tokenizer, chat: ChatEncoder, template: ChatTemplate | null): TextInfo {
+function describe(
+  tokenizer: Tokenizer,
+  chat: ChatEncoder,
+  template: ChatTemplate | null,
+  stopTokens: readonly string[],
+): TextInfo {
   const eosId = tokenizer.specialId('eos_token');
   const endOfTurn = template ? chat.findEndOfTurn() : null;
+  const added = tokenizer.addedTokens;
+  const stopIds = added.filter(({ content }) => stopTokens.includes(content)).map(({ id }) => id);
   return {
     vocabSize: tokenizer.vocabSize,
     bosId: tokenizer.specialId('bos_token'),
     eosId,
-    endOfTurnIds: [...new Set([eosId, endOfTurn])].filter(id => id !== null),
+    endOfTurnIds: [...new Set([eosId, endOfTurn, ...stopIds])].filter(id => id !== null),
     specialIds: tokenizer.specialIds,
     hasTemplate: template !== null,
     template: template?.source ?? null,
-    addedTokens: tokenizer.addedTokens.map(token => token.content),
+    addedTokens: added.map(token => token.content),
+    addedIds: added.map(token => token.id),
     notes: chat.notes,
   };
 }

@@ -94,7 +94,13 @@ export function fakeEngine(options: FakeOptions): FakeEngine {
     },
     textOf: ids => ids.map(id => texts[id]).join('|'),
     info: { fingerprint: 'abc' } as EngineInfo,
-    text: { hasTemplate: true, template: null, addedTokens: [], ...options.text },
+    text: {
+      hasTemplate: true,
+      template: null,
+      addedTokens: [],
+      chat: { stopTokens: [], thinking: { variable: null } },
+      ...options.text,
+    },
     status: {} as Engine['status'],
     async prepare(request) {
       requests.push(request);
