@@ -25,7 +25,7 @@ const ALSO: Record<string, readonly string[]> = {
   models: ['chat'],
   engine: ['tokenizer', 'grammar'],
   server: ['tokenizer', 'grammar', 'chat'],
-  cli: ['tokenizer', 'hub', 'eval', 'convert', 'server'],
+  cli: ['tokenizer', 'chat', 'hub', 'eval', 'convert', 'server'],
   cluster: ['tokenizer'],
   eval: ['tokenizer'],
   convert: ['tokenizer', 'hub'],

@@ -177,6 +177,13 @@ describe('calls whose arguments stand between tags', () => {
     expect(matches(spec, call(['b', 'z']))).toBe(false);
   });
 
+  test('line breaks between the tags of GLM may be missing, as its later models leave them out', () => {
+    const spec = glm.forced(TOOLS, 'required', true);
+    const bare = '<tool_call>get_weather<arg_key>city</arg_key><arg_value>Oslo</arg_value></tool_call>';
+    expect([bare, bare + bare, `${bare}\n${bare}`].map(text => matches(spec, text))).toEqual([true, true, true]);
+    expect(parse(glm, bare + bare).calls).toHaveLength(2);
+  });
+
   test('lengths are kept', () => {
     const lengths = (minLength?: number, maxLength?: number) =>
       tool({ properties: { a: { type: 'string', minLength, maxLength } }, required: ['a'] });

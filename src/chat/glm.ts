@@ -2,7 +2,7 @@
 
 import { type CallSyntax, MAX_NAME_LENGTH } from './syntax.ts';
 import { TaggedArguments } from './tagged-arguments.ts';
-import { taggedCall } from './tagged-grammar.ts';
+import { looseLines, taggedCall } from './tagged-grammar.ts';
 
 const OPEN = '<tool_call>';
 const CLOSE = '</tool_call>';
@@ -36,6 +36,10 @@ export const GLM: CallSyntax = {
       valueClose: `${VALUE_CLOSE}\n`,
       forbidden: VALUE_CLOSE,
       close: CLOSE,
+      looseLines: true,
     }),
-  answer: (call, several) => (several ? { kind: 'repeat', item: call, separator: '\n' } : call),
+  answer(call, several) {
+    if (!several) return call;
+    return { kind: 'repeat', item: { kind: 'sequence', parts: [call, looseLines('\n')] }, separator: '' };
+  },
 };

@@ -13,6 +13,8 @@ export interface CallTags {
   readonly valueClose: string;
   /** What no value may contain, because the parser takes it for the end. */
   readonly forbidden: string;
+  /** Line breaks of the tags may be left out: the family's later models write none. */
+  readonly looseLines?: true;
 }
 
 /** Keywords of the arguments' schema that this syntax keeps, and those that forbid nothing. */
@@ -37,17 +39,25 @@ export function taggedCall({ name, parameters }: ToolDefinition, tags: CallTags)
   const properties = Object.entries(asObject(schema['properties']));
   const undeclared = [...required].find(key => !properties.some(([declared]) => declared === key));
   if (undeclared !== undefined) throw unsupported(name, '', 'required', `names ${JSON.stringify(undeclared)}`);
+  const tag = tags.looseLines ? looseLines : literal;
   const parts = properties.map(([key, property]): GrammarSpec => {
     if (!/^[^<>\s](?:[^<>\n]*[^<>\s])?$/.test(key))
       throw unsupported(name, '', 'properties', `names ${JSON.stringify(key)}`);
     const one = sequence([
-      literal(tags.valueOpen(key)),
+      tag(tags.valueOpen(key)),
       valueGrammar(name, key, property, schema, tags.forbidden),
-      literal(tags.valueClose),
+      tag(tags.valueClose),
     ]);
     return required.has(key) ? one : { kind: 'choice', options: [one, literal('')] };
   });
-  return sequence([literal(tags.open), ...parts, literal(tags.close)]);
+  return sequence([tag(tags.open), ...parts, tag(tags.close)]);
+}
+
+/** A text whose line breaks may be missing. */
+export function looseLines(text: string): GrammarSpec {
+  return sequence(
+    text.split(/(\n)/).map(part => (part === '\n' ? choiceOf([literal(part), literal('')]) : literal(part))),
+  );
 }
 
 function valueGrammar(tool: string, key: string, property: unknown, root: object, forbidden: string): GrammarSpec {

@@ -2,9 +2,9 @@
 
 import { InternalError, RequestError } from '../common/errors.ts';
 import type { ChatMessage, Engine } from '../engine/api.ts';
-import type { StartEvent } from './answer.ts';
 import { tokenAmount } from './progress.ts';
 import { answerFooter, answerStatistics } from './report.ts';
+import { type StartEvent, spoken } from './spoken.ts';
 import type { Talker } from './talker.ts';
 
 export function engineTalker(engine: Engine): Talker {
@@ -12,13 +12,13 @@ export function engineTalker(engine: Engine): Talker {
     async *ask(messages, options, signal) {
       await checkRoom(engine, messages);
       let start: StartEvent | undefined;
-      for await (const event of engine.generate({ prompt: { messages }, ...options }, signal)) {
+      for await (const event of spoken(engine, { prompt: { messages }, ...options }, signal)) {
         if (event.type === 'start') {
           start = event;
           yield { type: 'progress', label: 'prefill', done: 0, total: event.promptIds.length, amount: tokenAmount };
         } else if (event.type === 'prefill') {
           yield { type: 'progress', label: 'prefill', done: event.done, total: event.total, amount: tokenAmount };
-        } else if (event.type === 'token') yield { type: 'text', text: event.text };
+        } else if (event.type === 'text' || event.type === 'reasoning') yield { type: event.type, text: event.text };
         else {
           if (!start) throw new InternalError('NO_START', 'the engine ended an answer that it had not begun');
           const answer = { start, end: event };

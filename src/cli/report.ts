@@ -27,13 +27,17 @@ const JSON_STATS = [
   'threads',
 ] as const satisfies readonly (keyof GenerateStats)[];
 
-/** The one object that `run --json` prints; `notes` is what goes to standard error otherwise. */
+/**
+ * The one object that `run --json` prints; `notes` is what goes to standard error otherwise. `reasoning` is there for models that
+ * reason aloud.
+ */
 export function answerJson(model: string, { start, end }: Answer, notes: readonly string[] = []) {
   return {
     model,
     prompt_ids: start.promptIds,
     token_ids: end.tokenIds,
     text: end.text,
+    ...(end.reasoning !== undefined && { reasoning: end.reasoning }),
     finish_reason: end.finishReason,
     seed: start.sampling.seed,
     stop_reason: end.stopReason,

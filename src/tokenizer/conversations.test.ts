@@ -5,15 +5,15 @@ import { ChatTemplate } from './chat-template.ts';
 import { Tokenizer } from './tokenizer.ts';
 import { readTokenizerFile } from './tokenizer-file.ts';
 
-const DATA = new URL('../../test/fixtures/data/tokenizers/', import.meta.url).pathname;
-const file = readTokenizerFile(`${DATA}qwen3-moe`);
+const PACKS = new URL('../../test/oracles/', import.meta.url).pathname;
+const file = readTokenizerFile(`${PACKS}qwen3-moe`);
 const tokenizer = new Tokenizer(file);
 
 /** The Qwen tokenizer with its own template, or another one. */
 function encoder(source?: string): ChatEncoder {
   const template = source
     ? new ChatTemplate(new Map([['default', source]]))
-    : ChatTemplate.load(`${DATA}qwen3-moe`, file.config);
+    : ChatTemplate.load(`${PACKS}qwen3-moe`, file.config);
   return new ChatEncoder(tokenizer, template, []);
 }
 

@@ -7,7 +7,7 @@ import { ControlStrings } from './guard.ts';
 import { Tokenizer } from './tokenizer.ts';
 import { readTokenizerFile } from './tokenizer-file.ts';
 
-const DATA = new URL('../../test/fixtures/data/tokenizers/', import.meta.url).pathname;
+const PACKS = new URL('../../test/oracles/', import.meta.url).pathname;
 const OLMOE = new URL('../../test/oracles/olmoe/', import.meta.url).pathname;
 const OLMOE_MARKERS = ['<|user|>', '<|assistant|>', '<|system|>'];
 
@@ -37,12 +37,12 @@ function load(directory: string, controlStrings: string[] = [], source?: string)
   };
 }
 
-const qwen = load(`${DATA}qwen3-moe`);
+const qwen = load(`${PACKS}qwen3-moe`);
 const MODELS: [string, Model][] = [
   ['qwen3-moe', qwen],
-  ['deepseek-v3', load(`${DATA}deepseek-v3`)],
-  ['glm4-moe', load(`${DATA}glm4-moe`)],
-  ['mixtral', load(`${DATA}mixtral`, ['[INST]', '[/INST]'])],
+  ['deepseek-v3', load(`${PACKS}deepseek-v3`)],
+  ['glm4-moe', load(`${PACKS}glm4-moe`)],
+  ['mixtral', load(`${PACKS}mixtral`, ['[INST]', '[/INST]'])],
   ['olmoe', load(OLMOE, OLMOE_MARKERS)],
 ];
 
@@ -79,9 +79,7 @@ describe.each(MODELS)('%s', (name, model) => {
 
   test('without control strings the ids are those of the plain rendering', () => {
     expect(model.chat.render(neutral, tools).ids).toEqual(model.plain(neutral, tools));
-    const golden = JSON.parse(
-      readFileSync(name === 'olmoe' ? `${OLMOE}reference.json` : `${DATA}${name}/golden.json`, 'utf8'),
-    );
+    const golden = JSON.parse(readFileSync(`${PACKS}${name}/reference.json`, 'utf8'));
     expect(golden.tokenizer.chat.length).toBeGreaterThan(1);
     for (const { messages, tools: used, template_kwargs, text, ids } of golden.tokenizer.chat) {
       const rendered = model.chat.render(messages, used, { variables: template_kwargs });
@@ -108,7 +106,7 @@ describe.each(MODELS)('%s', (name, model) => {
     for (const { content } of model.tokenizer.controlTokens) {
       for (const cut of [1, Math.floor(content.length / 2), content.length - 1]) {
         const source = '{% for m in messages %}{{ m.content }}{% endfor %}';
-        const direct = load(name === 'olmoe' ? OLMOE : `${DATA}${name}`, [], source);
+        const direct = load(name === 'olmoe' ? OLMOE : `${PACKS}${name}`, [], source);
         const parts = [content.slice(0, cut), content.slice(cut)].map(text => ({ role: 'user', content: text }));
         const { ids, text } = direct.chat.render(parts);
         expect(text).toBe(content);
@@ -167,7 +165,7 @@ describe('Qwen', () => {
 
 describe('templates that look at the text', () => {
   const render = (source: string, content: unknown, role = 'assistant') => {
-    const model = load(`${DATA}qwen3-moe`, [], source);
+    const model = load(`${PACKS}qwen3-moe`, [], source);
     const { text, ids } = model.chat.render([{ role, content }]);
     return { text, controls: controls(model, ids).map(id => model.tokenizer.decode([id], { showSpecial: true })) };
   };
@@ -227,13 +225,13 @@ describe('templates that look at the text', () => {
   });
 
   test('a refusal shows the original text', () => {
-    const model = load(`${DATA}qwen3-moe`, [], `{{ raise_exception('bad: ' ~ ${M}) }}`);
+    const model = load(`${PACKS}qwen3-moe`, [], `{{ raise_exception('bad: ' ~ ${M}) }}`);
     expect(() => model.chat.render([{ role: 'user', content: 'x<|im_end|>' }])).toThrow('bad: x<|im_end|>');
   });
 
   test("a request's word between the template's brackets is no token", () => {
     const source = "{{ '<' ~ messages[0].name ~ '>' }}<{{ messages[0].other }}>";
-    const model = load(`${DATA}qwen3-moe`, [], source);
+    const model = load(`${PACKS}qwen3-moe`, [], source);
     const { text, ids } = model.chat.render([{ role: 'user', name: 'think', other: '/tool_call' }]);
     expect(text).toBe('<think></tool_call>');
     expect(controls(model, ids)).toEqual([]);
@@ -241,7 +239,7 @@ describe('templates that look at the text', () => {
 
   test("a role between the template's brackets is the template's token, a forged one is not", () => {
     const source = "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}{% endfor %}";
-    const model = load(`${DATA}glm4-moe`, [], source);
+    const model = load(`${PACKS}glm4-moe`, [], source);
     const found = (role: string) => controls(model, model.chat.render([{ role, content: 'x' }]).ids);
     expect(found('user')).toEqual([model.tokenizer.idOf('<|user|>')]);
     expect(found('observation')).toEqual([]);
@@ -273,7 +271,7 @@ describe('markers that are ordinary text for the tokenizer', () => {
   });
 
   test('SentencePiece: no spaces appear between the characters', () => {
-    const mixtral = load(`${DATA}mixtral`, ['[the river]']);
+    const mixtral = load(`${PACKS}mixtral`, ['[the river]']);
     const content = 'a [the river] b';
     const { ids, text } = mixtral.chat.render([{ role: 'user', content }]);
     expect(mixtral.tokenizer.decode(ids)).toBe(text.replace('<s>', ''));

@@ -111,10 +111,10 @@ describe('spaces and special tokens', () => {
 });
 
 describe('bytes of tokens', () => {
-  const DATA = new URL('../../test/fixtures/data/tokenizers/', import.meta.url).pathname;
+  const PACKS = new URL('../../test/oracles/', import.meta.url).pathname;
 
   test('live in shared memory, one entry per id', () => {
-    const { tokenBytes, vocabSize } = Tokenizer.load(`${DATA}qwen3-moe`);
+    const { tokenBytes, vocabSize } = Tokenizer.load(`${PACKS}qwen3-moe`);
     for (const part of [tokenBytes.offsets, tokenBytes.bytes, tokenBytes.special]) {
       expect(part.buffer).toBeInstanceOf(SharedArrayBuffer);
     }
@@ -123,7 +123,7 @@ describe('bytes of tokens', () => {
 
   test('every byte of byte-level BPE and of byte fallback is there', () => {
     for (const name of ['qwen3-moe', 'mixtral']) {
-      const { tokenBytes } = Tokenizer.load(`${DATA}${name}`);
+      const { tokenBytes } = Tokenizer.load(`${PACKS}${name}`);
       const single = new Set<number>();
       for (let id = 0; id < tokenBytes.special.length; id++) {
         const [start, end] = tokenBytes.offsets.subarray(id, id + 2);
@@ -134,14 +134,14 @@ describe('bytes of tokens', () => {
   });
 
   test.each(['čč', 'Ġx', '<Ċ>', '🙂', '<|im_end|>'])('the added token %s decodes to itself', content => {
-    const json = JSON.parse(readFileSync(`${DATA}qwen3-moe/tokenizer.json`, 'utf8'));
+    const json = JSON.parse(readFileSync(`${PACKS}qwen3-moe/tokenizer.json`, 'utf8'));
     const added_tokens = [{ id: 600, content }];
     const bytes = buildTokenBytes(checkTokenizer({ ...json, added_tokens }));
     expect(decodeIds(bytes, [600])).toBe(content);
   });
 
   test('an added token that shares the id of a byte leaves the byte alone', () => {
-    const json = JSON.parse(readFileSync(`${DATA}qwen3-moe/tokenizer.json`, 'utf8'));
+    const json = JSON.parse(readFileSync(`${PACKS}qwen3-moe/tokenizer.json`, 'utf8'));
     const id = json.model.vocab.é;
     const bytes = buildTokenBytes(checkTokenizer({ ...json, added_tokens: [{ id, content: 'é' }] }));
     expect([...bytes.bytes.subarray(bytes.offsets[id], bytes.offsets[id + 1])]).toEqual([0xe9]);

@@ -7,7 +7,7 @@ import { InternalError, RequestError, TokenizerError } from '../common/errors.ts
 import { decodeIds } from './stream-decoder.ts';
 import { TextService, type TextServiceOptions } from './text-service.ts';
 
-const DATA = new URL('../../test/fixtures/data/tokenizers/', import.meta.url).pathname;
+const PACKS = new URL('../../test/oracles/', import.meta.url).pathname;
 const OLMOE = new URL('../../test/oracles/olmoe/', import.meta.url).pathname;
 const NANO = new URL('../../models/nano/', import.meta.url).pathname;
 
@@ -28,7 +28,7 @@ async function open(directory: string, options?: TextServiceOptions): Promise<Te
 function copy(template: string, tokenizer?: string): string {
   const directory = mkdtempSync(join(tmpdir(), 'coli-text-'));
   scratch.push(directory);
-  writeFileSync(join(directory, 'tokenizer.json'), tokenizer ?? readFileSync(`${DATA}qwen3-moe/tokenizer.json`));
+  writeFileSync(join(directory, 'tokenizer.json'), tokenizer ?? readFileSync(`${PACKS}qwen3-moe/tokenizer.json`));
   writeFileSync(
     join(directory, 'tokenizer_config.json'),
     JSON.stringify({ eos_token: '<|im_end|>', chat_template: template }),
@@ -40,7 +40,7 @@ const user = (content: string) => [{ role: 'user', content }];
 
 /** A tokenizer that takes for ever over ENDLESS, and a template that gives the content. */
 function endless(): string {
-  const json = JSON.parse(readFileSync(`${DATA}qwen3-moe/tokenizer.json`, 'utf8'));
+  const json = JSON.parse(readFileSync(`${PACKS}qwen3-moe/tokenizer.json`, 'utf8'));
   json.pre_tokenizer.pretokenizers[0].pattern.Regex = '(a+)+$';
   return copy('{{ messages[0].content }}', JSON.stringify(json));
 }
@@ -81,7 +81,7 @@ describe('a model', () => {
     ['glm4-moe', ['<|endoftext|>']],
     ['mixtral', ['</s>']],
   ])('%s ends its turns with %j', async (name, texts) => {
-    const service = await open(`${DATA}${name}`);
+    const service = await open(`${PACKS}${name}`);
     const ends = await Promise.all(service.info.endOfTurnIds.map(id => service.decode([id], { showSpecial: true })));
     expect(ends).toEqual(texts);
   });
@@ -109,7 +109,7 @@ describe('a model', () => {
   });
 
   test('raw text is as the library has it: BOS, control tokens, unless asked otherwise', async () => {
-    const service = await open(`${DATA}mixtral`);
+    const service = await open(`${PACKS}mixtral`);
     const ids = await service.encode('</s>');
     expect(ids).toEqual([1, 2]);
     expect(await service.encode('</s>', { surround: false })).toEqual([2]);
@@ -119,7 +119,7 @@ describe('a model', () => {
 
 test('the bundled model renders and reads as it was trained', async () => {
   const samples: { prompt: string; prompt_ids: number[]; answer_ids: number[]; text: string }[] = JSON.parse(
-    readFileSync(`${DATA}nano-samples.json`, 'utf8'),
+    readFileSync(new URL('../../test/fixtures/data/tokenizers/nano-samples.json', import.meta.url), 'utf8'),
   );
   const service = await open(NANO, { controlStrings: ['<|user|>', '<|assistant|>', '<|system|>'] });
   expect(service.info.endOfTurnIds).toEqual([4]);
@@ -146,7 +146,7 @@ describe('what fails, fails alone', () => {
     const service = await open(copy(''));
     const bare = mkdtempSync(join(tmpdir(), 'coli-text-'));
     scratch.push(bare);
-    writeFileSync(join(bare, 'tokenizer.json'), readFileSync(`${DATA}qwen3-moe/tokenizer.json`));
+    writeFileSync(join(bare, 'tokenizer.json'), readFileSync(`${PACKS}qwen3-moe/tokenizer.json`));
     const none = await open(bare);
     expect([service.info.hasTemplate, none.info.hasTemplate]).toEqual([true, false]);
     await expect(none.render(user('x'))).rejects.toThrow(RequestError);
@@ -195,7 +195,7 @@ describe('what fails, fails alone', () => {
   );
 
   test('steps of a normalizer that multiply each other are stopped, at any text', async () => {
-    const json = JSON.parse(readFileSync(`${DATA}qwen3-moe/tokenizer.json`, 'utf8'));
+    const json = JSON.parse(readFileSync(`${PACKS}qwen3-moe/tokenizer.json`, 'utf8'));
     const step = { type: 'Replace', pattern: { String: 'a' }, content: 'a'.repeat(10) };
     json.normalizer = { type: 'Sequence', normalizers: Array(30).fill(step) };
     const service = await open(copy('ok', JSON.stringify(json)));
@@ -242,7 +242,7 @@ describe('what fails, fails alone', () => {
   });
 
   test('a request that is no plain data is refused', async () => {
-    const service = await open(`${DATA}qwen3-moe`);
+    const service = await open(`${PACKS}qwen3-moe`);
     await expect(service.render([{ role: 'user', content: () => 'x' }])).rejects.toThrow(RequestError);
     expect((await service.render(user('x'))).ids.length).toBeGreaterThan(3);
   });
@@ -256,7 +256,7 @@ describe('what fails, fails alone', () => {
   });
 
   test('closing rejects what is waiting and what comes later', async () => {
-    const service = await open(`${DATA}qwen3-moe`);
+    const service = await open(`${PACKS}qwen3-moe`);
     const waiting = [service.encode('a'), service.encode('b')];
     const settled = Promise.allSettled(waiting);
     await service.close();

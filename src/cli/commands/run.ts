@@ -6,7 +6,7 @@ import { streamAnswer } from '../answer.ts';
 import { EXIT_INTERRUPTED, Interrupts } from '../interrupts.ts';
 import { openModel, runNotes } from '../model.ts';
 import { type EngineFlags, generateOptions, type SamplingFlags } from '../options.ts';
-import { dimNote, outputClosed, writeAnswer, writeJson } from '../output.ts';
+import { dimNote, outputClosed, writeAnswer, writeJson, writeReasoning } from '../output.ts';
 import { Progress } from '../progress.ts';
 import { readPrompt } from '../prompt-input.ts';
 import { answerFooter, answerJson } from '../report.ts';
@@ -27,16 +27,21 @@ export async function run(words: readonly string[], flags: RunFlags): Promise<nu
   try {
     const request = { prompt, ...generateOptions(flags) };
     let lastChar = '\n';
+    const thought = new Thought(quiet);
     const onText = (text: string) => {
-      if (text !== '') lastChar = text.slice(-1);
+      if (text === '') return;
+      thought.end();
+      lastChar = text.slice(-1);
       if (!flags.json) writeAnswer(text);
     };
     const answer = await interrupts.during(signal =>
       streamAnswer(engine, request, AbortSignal.any([signal, outputClosed]), {
         onText,
+        onReasoning: text => thought.add(text),
         progress: quiet ? null : new Progress(),
       }),
     );
+    thought.end();
     const interrupted = answer.end.finishReason === 'cancelled' && !outputClosed.aborted;
     if (flags.json) writeJson(answerJson(engine.info.directory, answer, runNotes(flags, engine.info)));
     else {
@@ -51,6 +56,27 @@ export async function run(words: readonly string[], flags: RunFlags): Promise<nu
     return interrupted ? EXIT_INTERRUPTED : 0;
   } finally {
     await engine.close();
+  }
+}
+
+/** Reasoning on its way out; what follows has a line of its own. */
+class Thought {
+  readonly #quiet: boolean;
+  #lineIsOpen = false;
+
+  constructor(quiet: boolean) {
+    this.#quiet = quiet;
+  }
+
+  add(text: string): void {
+    if (this.#quiet || text === '') return;
+    writeReasoning(text);
+    this.#lineIsOpen = !text.endsWith('\n');
+  }
+
+  end(): void {
+    if (this.#lineIsOpen) writeReasoning('\n');
+    this.#lineIsOpen = false;
   }
 }
 
