@@ -26,15 +26,31 @@ export function convSilu(
   compute.args(p, u.at[0] + skipped, tail, w.at[0], y.at[0] + skipped, channels, taps, s.rows);
 }
 
-/** In place: a becomes the decay exp(-exp(aLog) * softplus(a + dtBias)), b becomes sigmoid(b). a, b [rows, heads]. */
-export function deltaGates(compute: Compute, a: Tensor, b: Tensor, aLog: Tensor, dtBias: Tensor, n: number): void {
+/** How fast a head forgets, per unit of its steps: rates [1, heads], below 0; or the logarithms of what they are below 0. */
+export interface DecayRates {
+  readonly values: Tensor;
+  readonly areLogarithms: boolean;
+}
+
+/** In place: a becomes the decay exp(rate * softplus(a + dtBias)), b becomes sigmoid(b). a, b [rows, heads]. */
+export function deltaGates(
+  compute: Compute,
+  a: Tensor,
+  b: Tensor,
+  { values, areLogarithms }: DecayRates,
+  dtBias: Tensor,
+  n: number,
+): void {
   const p = compute.command(Op.deltaGates, 0, n, a.columns * 4 * EXPONENTIAL_COST);
-  compute.args(p, a.at[0], b.at[0], aLog.at[0], dtBias.at[0], a.at[0], b.at[0], a.columns);
+  const form = areLogarithms ? 1 : 0;
+  compute.args(p, a.at[0], b.at[0], values.at[0], form, dtBias.at[0], a.at[0], b.at[0], a.columns);
 }
 
 export interface DeltaShape {
   readonly keyHeads: number;
   readonly valueHeads: number;
+  /** Value head j uses key head j mod keyHeads, instead of as many neighbours using one. */
+  readonly tiled: boolean;
   readonly keyDim: number;
   readonly valueDim: number;
 }
@@ -50,7 +66,7 @@ export function deltaRule(
   shape: DeltaShape,
   s: Segment,
 ): void {
-  const { keyHeads, valueHeads, keyDim, valueDim } = shape;
+  const { keyHeads, valueHeads, tiled, keyDim, valueDim } = shape;
   const p = compute.command(Op.deltaRule, 0, valueHeads, s.rows * keyDim * valueDim * 4 * FLOAT_COST);
   compute.args(
     p,
@@ -61,10 +77,10 @@ export function deltaRule(
     out.at[0] + s.firstRow * out.columns * 4,
     keyHeads,
     valueHeads,
+    tiled ? 1 : 0,
     keyDim,
     valueDim,
     s.rows,
-    compute.scratch.at[0],
-    compute.scratch.columns * 4,
   );
+  compute.args(p + 11, compute.scratch.at[0], compute.scratch.columns * 4);
 }

@@ -241,12 +241,12 @@ function convInRuns(call: Call): Call {
 }
 
 function deltaInRuns(call: Call): Call {
-  return (qkv, decay, beta, state, out, keyHeads, valueHeads, keyDim, valueDim, _rows, scratch, from, to) => {
+  return (qkv, decay, beta, state, out, keyHeads, valueHeads, tiled, keyDim, valueDim, _rows, scratch, from, to) => {
     for (const { first, rows } of RUNS) {
       const [x, gate, y] = [2 * keyHeads * keyDim + valueHeads * valueDim, valueHeads, valueHeads * valueDim].map(
         columns => first * columns * 4,
       );
-      const shape = [keyHeads, valueHeads, keyDim, valueDim, rows, scratch, from, to];
+      const shape = [keyHeads, valueHeads, tiled, keyDim, valueDim, rows, scratch, from, to];
       call(qkv + x, decay + gate, beta + gate, state, out + y, ...shape);
     }
   };

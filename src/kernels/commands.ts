@@ -228,7 +228,7 @@ function execute(
       k.convSilu(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], a[p + 5], a[p + 6], from, to);
       break;
     case Op.deltaGates:
-      k.deltaGates(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], a[p + 5], a[p + 6], from, to);
+      k.deltaGates(a[p], a[p + 1], a[p + 2], a[p + 3], a[p + 4], a[p + 5], a[p + 6], a[p + 7], from, to);
       break;
     case Op.deltaRule:
       k.deltaRule(
@@ -242,7 +242,8 @@ function execute(
         a[p + 7],
         a[p + 8],
         a[p + 9],
-        a[p + 10] + lane * a[p + 11],
+        a[p + 10],
+        a[p + 11] + lane * a[p + 12],
         from,
         to,
       );

@@ -349,13 +349,14 @@ export interface Kernels {
   ): void;
 
   /**
-   * decay = exp(-exp(aLog[h]) * softplus(a[r, h] + dtBias[h])), beta = sigmoid(b[r, h]); a, b, decay, beta [rows, heads]; decay
-   * may be a, beta may be b. Range: rows.
+   * decay = exp(rate[h] * softplus(a[r, h] + dtBias[h])), beta = sigmoid(b[r, h]); a, b, decay, beta [rows, heads]; decay may be
+   * a, beta may be b. rates f32 [heads]: rate as it is (logarithms 0), or the logarithm of -rate (1: rate = -exp(it)). Range: rows.
    */
   deltaGates(
     a: number,
     b: number,
-    aLog: number,
+    rates: number,
+    logarithms: number,
     dtBias: number,
     decay: number,
     beta: number,
@@ -367,9 +368,10 @@ export interface Kernels {
   /**
    * Gated delta rule, token after token (Gated DeltaNet). qkv rows: [q keyHeads*keyDim | k keyHeads*keyDim | v
    * valueHeads*valueDim]; decay, beta [rows, valueHeads]; state f32 [valueHeads, keyDim, valueDim]; out [rows,
-   * valueHeads*valueDim]. Value head j uses key head j / (valueHeads/keyHeads). With q = (q * (1 / sqrt(sum16(q^2) + 1e-6))) *
-   * (1 / sqrt(keyDim)), k = k * (1 / sqrt(sum16(k^2) + 1e-6)): S *= decay; d = beta * (v - sum_i k_i S_i); S_i += k_i d; out =
-   * sum_i q_i S_i, sums over i ascending from +0. scratch: 2*keyDim + valueDim floats owned by this lane. Range: value heads.
+   * valueHeads*valueDim]. Value head j uses key head j / (valueHeads/keyHeads), or j mod keyHeads when `tiled` is 1. With q = (q *
+   * (1 / sqrt(sum16(q^2) + 1e-6))) * (1 / sqrt(keyDim)), k = k * (1 / sqrt(sum16(k^2) + 1e-6)): S *= decay; d = beta * (v - sum_i
+   * k_i S_i); S_i += k_i d; out = sum_i q_i S_i, sums over i ascending from +0. scratch: 2*keyDim + valueDim floats owned by this
+   * lane. Range: value heads.
    */
   deltaRule(
     qkv: number,
@@ -379,6 +381,7 @@ export interface Kernels {
     out: number,
     keyHeads: number,
     valueHeads: number,
+    tiled: number,
     keyDim: number,
     valueDim: number,
     rows: number,

@@ -242,8 +242,9 @@ const MUTANTS: { readonly [K in Op]: Readonly<Record<string, Kernels[K]>> } = {
   deltaGates: {
     'library softplus': deltaGatesWith({ softplus: x => f(Math.log1p(Math.exp(x))) }),
     'softplus without its small end': deltaGatesWith({ softplus: x => f(Math.log(f(1 + exp32(x)))) }),
-    'growth for decay': deltaGatesWith({ decayOf: (aLog, step) => exp32(f(exp32(aLog) * step)) }),
-    'aLog as it is': deltaGatesWith({ decayOf: (aLog, step) => exp32(-f(aLog * step)) }),
+    'growth for decay': deltaGatesWith({ decayOf: (given, step) => exp32(f(exp32(given) * step)) }),
+    'logarithms as they are': changed('deltaGates', { 3: none }),
+    'rates as logarithms': changed('deltaGates', { 3: () => 1 }),
     'beta as it is': deltaGatesWith({ betaOf: b => b }),
   },
   deltaRule: {
@@ -252,11 +253,15 @@ const MUTANTS: { readonly [K in Op]: Readonly<Record<string, Kernels[K]>> } = {
     'sums over the state in lanes': deltaRuleWith({ over: laneProducts }),
     'no eps': deltaRuleWith({ eps: 0 }),
     'queries not scaled': deltaRuleWith({ scaled: false }),
-    'key heads interleaved': deltaRuleWith({ keyHead: (head, keyHeads) => head % keyHeads }),
+    'always tiled': changed('deltaRule', { 7: () => 1 }),
+    'never tiled': changed('deltaRule', { 7: none }),
+    'tiled the other way round': deltaRuleWith({
+      keyHead: (head, keyHeads, heads, tiled) => Math.floor(head / (tiled ? keyHeads : heads / keyHeads)) % keyHeads,
+    }),
     'decay after the change': deltaRuleWith({ lateDecay: true }),
     'output before the change': deltaRuleWith({ earlyOutput: true }),
     'fused multiply-add': deltaRuleWith({ fusedUpdate: true }),
-    'last token left out': changed('deltaRule', { 9: rows => rows - 1 }),
+    'last token left out': changed('deltaRule', { 10: rows => rows - 1 }),
   },
   allFinite: {
     'infinity passes': (x, elements) => (f32.subarray(x >> 2, (x >> 2) + elements).some(Number.isNaN) ? 0 : 1),

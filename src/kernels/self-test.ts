@@ -111,7 +111,9 @@ function deltaScenes(): Scene[] {
     ...[2, 6].map(rows => cases.convSiluCase(19, { rows, channels: 21, taps: 4, kind })),
     cases.convSiluCase(19, { rows: 3, channels: 5, taps: 3, kind }),
     cases.deltaGatesCase(19, { rows: 2, heads: 7, kind: 'wide' }),
-    cases.deltaRuleCase(19, { rows: 3, keyHeads: 1, valueHeads: 3, keyDim: 24, valueDim: 37, kind }),
+    cases.deltaGatesCase(19, { rows: 1, heads: 7, kind, rates: true }),
+    cases.deltaRuleCase(19, { rows: 3, keyHeads: 2, valueHeads: 4, keyDim: 24, valueDim: 37, kind }),
+    cases.deltaRuleCase(19, { rows: 2, keyHeads: 2, valueHeads: 4, keyDim: 20, valueDim: 21, kind, tiled: true }),
   ];
 }
 

@@ -5,7 +5,7 @@
 
 import type { Tensor } from '../compute/arenas.ts';
 import type { Compute, Input } from '../compute/compute.ts';
-import { convSilu, type DeltaShape, deltaGates, deltaRule } from '../compute/delta.ts';
+import { convSilu, type DecayRates, type DeltaShape, deltaGates, deltaRule } from '../compute/delta.ts';
 import type { Matrix } from '../compute/matrix.ts';
 import { add, rmsNormHeads } from '../compute/rows.ts';
 import { DELTA_SCRATCH } from '../kernels/kernels.ts';
@@ -46,7 +46,7 @@ export interface DeltaNetWeights {
   readonly a: Matrix; // [valueHeads, hidden]
   readonly b: Matrix; // [valueHeads, hidden]
   readonly conv: Tensor; // [1, channels*taps], the taps of a channel side by side, the oldest first
-  readonly aLog: Tensor; // [1, valueHeads]
+  readonly rates: DecayRates; // [1, valueHeads]
   readonly dtBias: Tensor; // [1, valueHeads]
   readonly norm: Tensor; // [1, valueDim]
   readonly out: Matrix; // [hidden, valueHeads*valueDim]
@@ -139,7 +139,7 @@ export class DeltaNet implements Mixer {
     compute.linear(w.a, input, a, n);
     compute.linear(w.b, input, b, n);
     compute.run();
-    deltaGates(compute, a, b, w.aLog, w.dtBias, n);
+    deltaGates(compute, a, b, w.rates, w.dtBias, n);
   }
 
   /** Convolution and delta rule over the tokens of each session. The first job also has the gates. */

@@ -83,7 +83,7 @@ export function deltaWeights(weights: PlacedWeights, layer: string): DeltaNetWei
     b: weights.matrix(`${p}.in_proj_b.weight`),
     out: weights.matrix(`${p}.out_proj.weight`),
     conv: weights.vector(`${p}.conv1d.weight`),
-    aLog: weights.vector(`${p}.A_log`),
+    rates: { values: weights.vector(`${p}.A_log`), areLogarithms: true },
     dtBias: weights.vector(`${p}.dt_bias`),
     norm: weights.vector(`${p}.norm.weight`),
   };

@@ -120,6 +120,7 @@ function parts(c: Qwen35MoeConfig) {
       hiddenSize,
       keyHeads: c.linear_num_key_heads,
       valueHeads: c.linear_num_value_heads,
+      tiled: false,
       keyDim: c.linear_key_head_dim,
       valueDim: c.linear_value_head_dim,
       taps: c.linear_conv_kernel_dim,

@@ -28,20 +28,22 @@ export interface GateFacts {
   heads: number;
   kind: Kind;
   inPlace?: boolean;
+  /** The rates are given as they are. */
+  rates?: boolean;
 }
 
 export function deltaGatesCase(seed: number, facts: GateFacts): Scene {
   const scene = new Scene('deltaGates', label(facts));
   const random = new RandomValues(seed);
-  const { rows, heads, kind, inPlace } = facts;
+  const { rows, heads, kind, inPlace, rates } = facts;
   const a = scene.floats(random.floats(rows * heads, kind));
   const b = scene.floats(random.floats(rows * heads, kind));
-  const aLog = scene.floats(random.floats(heads, kind === 'special' ? 'special' : 'ordinary'));
+  const given = scene.floats(random.floats(heads, kind === 'special' ? 'special' : 'ordinary'));
   const dtBias = scene.floats(random.floats(heads, 'ordinary'));
   const decay = inPlace ? a : scene.reserveFloats(rows * heads);
   const beta = inPlace ? b : scene.reserveFloats(rows * heads);
   scene.units = rows;
-  scene.run = (k, from, to) => k.deltaGates(a, b, aLog, dtBias, decay, beta, heads, from, to);
+  scene.run = (k, from, to) => k.deltaGates(a, b, given, rates ? 0 : 1, dtBias, decay, beta, heads, from, to);
   return scene;
 }
 
@@ -52,12 +54,14 @@ export interface DeltaFacts {
   keyDim: number;
   valueDim: number;
   kind: Kind;
+  tiled?: boolean;
 }
 
 export function deltaRuleCase(seed: number, facts: DeltaFacts): Scene {
   const scene = new Scene('deltaRule', label(facts));
   const random = new RandomValues(seed);
-  const { rows, keyHeads, valueHeads, keyDim, valueDim, kind } = facts;
+  const { rows, keyHeads, valueHeads, keyDim, valueDim, kind, tiled } = facts;
+  const pairing = tiled ? 1 : 0;
   const qkv = scene.floats(random.floats(rows * (2 * keyHeads * keyDim + valueHeads * valueDim), kind));
   // shares of the state and of the change that are kept: mostly between 0 and 1
   const share = () => (kind === 'special' || kind === 'extreme' ? random.float(kind) : random.bits() * 2 ** -32);
@@ -68,6 +72,6 @@ export function deltaRuleCase(seed: number, facts: DeltaFacts): Scene {
   const scratch = scene.scratch(2 * keyDim + valueDim);
   scene.units = valueHeads;
   scene.run = (k, from, to) =>
-    k.deltaRule(qkv, decay, beta, state, out, keyHeads, valueHeads, keyDim, valueDim, rows, scratch, from, to);
+    k.deltaRule(qkv, decay, beta, state, out, keyHeads, valueHeads, pairing, keyDim, valueDim, rows, scratch, from, to);
   return scene;
 }

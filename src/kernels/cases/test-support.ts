@@ -303,6 +303,7 @@ function* deltaShapes(): Generator<delta.DeltaFacts> {
       [33, 67],
     ]) {
       yield { rows: 3, keyHeads: 2, valueHeads: 6, keyDim, valueDim, kind };
+      yield { rows: 2, keyHeads: 3, valueHeads: 6, keyDim, valueDim, kind, tiled: true };
     }
   }
   yield { rows: 2, keyHeads: 1, valueHeads: 1, keyDim: 128, valueDim: 128, kind: 'ordinary' };
@@ -315,7 +316,11 @@ export const DELTA_SCENES: Scenes<'convSilu' | 'deltaGates' | 'deltaRule'> = {
   deltaGates: () =>
     each(
       [1, 3, 4, 17, 48].flatMap(heads =>
-        ALL.flatMap(kind => [false, true].map(inPlace => ({ rows: 3, heads, kind, inPlace }))),
+        ALL.flatMap(kind => [
+          { rows: 3, heads, kind },
+          { rows: 3, heads, kind, inPlace: true },
+          { rows: 2, heads, kind, rates: true },
+        ]),
       ),
       delta.deltaGatesCase,
     ),

@@ -41,8 +41,8 @@ const KINDS: Readonly<Record<Op, string>> = {
   topK: 'p t c c c c n p p n f c c',
   combine: 'p p p c t c c c',
   convSilu: 'p p p p c c c c c',
-  deltaGates: 'p p p p p p c c c',
-  deltaRule: 'p p p p p c c c c c p c c',
+  deltaGates: 'p p p n p p p c c c',
+  deltaRule: 'p p p p p c c n c c c p c c',
   allFinite: 'p c',
 };
 
@@ -340,7 +340,9 @@ describe.skipIf(NAMES.length === 0)('bounds', () => {
     const [, , , , , keyHeads, valueHeads] = callOf('deltaRule').args;
     for (const value of [0, valueHeads + 1]) refused('deltaRule', 5, value);
     refused('deltaRule', 6, keyHeads - 1);
-    refused('deltaRule', 12, valueHeads + 1);
+    refused('deltaRule', 13, valueHeads + 1);
+    for (const value of [-1, 2]) refused('deltaRule', 7, value);
+    for (const value of [-1, 2]) refused('deltaGates', 3, value);
   });
 
   test('layouts that keys and values cannot have', () => {
@@ -373,7 +375,7 @@ describe.skipIf(NAMES.length === 0)('bounds', () => {
     expectRefused(kernels.combine as Call, [1024, 1024, 1024, huge, 0, huge, 0, huge], 'rows * slots * columns');
     expectRefused(kernels.rope as Call, [1024, huge, huge, 0, 2, 0, 1024, 1024, 0, huge], 'rows * heads * headDim');
     expectRefused(kernels.copyColumns as Call, [1024, huge, 1024, huge, 16, 0, huge], 'items * stride');
-    const delta = [1024, 1024, 1024, 1024, 1024, huge, huge, huge, huge, huge, 1024, 0, huge];
+    const delta = [1024, 1024, 1024, 1024, 1024, huge, huge, 0, huge, huge, huge, 1024, 0, huge];
     expectRefused(kernels.deltaRule as Call, delta, 'rows * heads * columns');
   });
 

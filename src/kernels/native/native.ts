@@ -19,7 +19,7 @@ export interface NativeAddon {
 }
 
 /** INTERFACE of c/addon.c. */
-const INTERFACE = 4;
+const INTERFACE = 5;
 /** A package made by `npm run prebuild`, for machines without a compiler. */
 const PREBUILT = `colibri-moe-native-${process.platform}-${process.arch}`;
 const HERE = fileURLToPath(import.meta.url);

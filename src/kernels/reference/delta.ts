@@ -29,18 +29,35 @@ export function deltaKernels({
       }
     },
 
-    deltaGates(a, b, aLog, dtBias, decay, beta, heads, row0, row1) {
+    deltaGates(a, b, rates, logarithms, dtBias, decay, beta, heads, row0, row1) {
       for (let row = row0; row < row1; row++) {
         for (let h = 0; h < heads; h++) {
           const i = row * heads + h;
           const step = softplus32(f(f32[(a >>> 2) + i] + f32[(dtBias >>> 2) + h]));
-          f32[(decay >>> 2) + i] = exp32(-f(exp32(f32[(aLog >>> 2) + h]) * step));
+          const given = f32[(rates >>> 2) + h];
+          const rate = logarithms ? -exp32(given) : given;
+          f32[(decay >>> 2) + i] = exp32(f(rate * step));
           f32[(beta >>> 2) + i] = sigmoid32(f32[(b >>> 2) + i]);
         }
       }
     },
 
-    deltaRule(qkv, decay, beta, state, out, keyHeads, valueHeads, keyDim, valueDim, rows, scratch, head0, head1) {
+    deltaRule(
+      qkv,
+      decay,
+      beta,
+      state,
+      out,
+      keyHeads,
+      valueHeads,
+      tiled,
+      keyDim,
+      valueDim,
+      rows,
+      scratch,
+      head0,
+      head1,
+    ) {
       const stride = 2 * keyHeads * keyDim + valueHeads * valueDim;
       const query = scratch >>> 2;
       const key = query + keyDim;
@@ -52,7 +69,7 @@ export function deltaKernels({
         for (let i = 0; i < keyDim; i++) f32[to + i] = f(f32[from + i] * inverse) * factor;
       };
       for (let head = head0; head < head1; head++) {
-        const keyHead = Math.floor(head / (valueHeads / keyHeads));
+        const keyHead = tiled ? head % keyHeads : Math.floor(head / (valueHeads / keyHeads));
         const matrix = (state >>> 2) + head * keyDim * valueDim;
         /** sum over i of vector_i * S_i, in column c */
         const column = (vector: number, c: number): number => {

@@ -37,17 +37,17 @@ export function convSiluWith(flaws: ConvFlaws): Kernels['convSilu'] {
 
 interface GateFlaws {
   softplus?: (x: number) => number;
-  decayOf?: (aLog: number, step: number) => number;
+  decayOf?: (given: number, step: number, logarithms: boolean) => number;
   betaOf?: (b: number) => number;
 }
 
 export function deltaGatesWith(flaws: GateFlaws): Kernels['deltaGates'] {
   const { softplus = softplus32, betaOf = sigmoid32 } = flaws;
-  const { decayOf = (aLog, step) => exp32(-f(exp32(aLog) * step)) } = flaws;
-  return (a, b, aLog, dtBias, decay, beta, heads, row0, row1) => {
+  const { decayOf = (given, step, logarithms) => exp32(f((logarithms ? -exp32(given) : given) * step)) } = flaws;
+  return (a, b, rates, logarithms, dtBias, decay, beta, heads, row0, row1) => {
     for (let i = row0 * heads; i < row1 * heads; i++) {
       const step = softplus(f(f32[(a >> 2) + i] + f32[(dtBias >> 2) + (i % heads)]));
-      f32[(decay >> 2) + i] = decayOf(f32[(aLog >> 2) + (i % heads)], step);
+      f32[(decay >> 2) + i] = decayOf(f32[(rates >> 2) + (i % heads)], step, logarithms === 1);
       f32[(beta >> 2) + i] = betaOf(f32[(b >> 2) + i]);
     }
   };
@@ -59,13 +59,16 @@ interface DeltaFlaws {
   over?: Sum;
   eps?: number;
   scaled?: boolean;
-  keyHead?: (head: number, keyHeads: number, valueHeads: number) => number;
+  keyHead?: (head: number, keyHeads: number, valueHeads: number, tiled: boolean) => number;
   /** The state decays after the change is found. */
   lateDecay?: boolean;
   /** The output is read before the state changes. */
   earlyOutput?: boolean;
   fusedUpdate?: boolean;
 }
+
+const keyHeadOf: NonNullable<DeltaFlaws['keyHead']> = (head, keyHeads, heads, tiled) =>
+  tiled ? head % keyHeads : Math.floor((head * keyHeads) / heads);
 
 export const inOrder: Sum = (count, product) => {
   let sum = 0;
@@ -75,8 +78,23 @@ export const inOrder: Sum = (count, product) => {
 
 export function deltaRuleWith(flaws: DeltaFlaws): Kernels['deltaRule'] {
   const { squares = laneProducts, over = inOrder, eps = f(1e-6), scaled = true, lateDecay, earlyOutput } = flaws;
-  const { keyHead = (head, keyHeads, heads) => Math.floor((head * keyHeads) / heads), fusedUpdate } = flaws;
-  return (qkv, decay, beta, state, out, keyHeads, valueHeads, keyDim, valueDim, rows, _scratch, head0, head1) => {
+  const { keyHead = keyHeadOf, fusedUpdate } = flaws;
+  return (
+    qkv,
+    decay,
+    beta,
+    state,
+    out,
+    keyHeads,
+    valueHeads,
+    tiled,
+    keyDim,
+    valueDim,
+    rows,
+    _scratch,
+    head0,
+    head1,
+  ) => {
     const unit = (at: number): Float32Array => {
       const x = f32.subarray(at, at + keyDim);
       const inverse = f(1 / f(Math.sqrt(f(squares(keyDim, i => x[i] * x[i]) + eps))));
@@ -87,7 +105,7 @@ export function deltaRuleWith(flaws: DeltaFlaws): Kernels['deltaRule'] {
       const s = f32.subarray((state >> 2) + head * keyDim * valueDim, (state >> 2) + (head + 1) * keyDim * valueDim);
       for (let row = 0; row < rows; row++) {
         const at = (qkv >> 2) + row * (2 * keyHeads * keyDim + valueHeads * valueDim);
-        const first = keyHead(head, keyHeads, valueHeads) * keyDim;
+        const first = keyHead(head, keyHeads, valueHeads, tiled === 1) * keyDim;
         const q = unit(at + first).map(value => value * root);
         const k = unit(at + keyHeads * keyDim + first);
         const gate = row * valueHeads + head;

@@ -176,7 +176,7 @@ static napi_value supportedVariants(napi_env env) {
 }
 
 // INTERFACE of native.ts.
-enum { INTERFACE = 4 };
+enum { INTERFACE = 5 };
 
 NAPI_MODULE_INIT() {
   napi_value method, version;

@@ -124,7 +124,7 @@ static void runCommand(Call *c, uint32_t code, const Command *command) {
     case SELECT_KEYS: runWithScratch(c, &op_selectKeys, command, 6); break;
     case CONV_SILU: runOp(c, &op_convSilu, command); break;
     case DELTA_GATES: runOp(c, &op_deltaGates, command); break;
-    case DELTA_RULE: runWithScratch(c, &op_deltaRule, command, 10); break;
+    case DELTA_RULE: runWithScratch(c, &op_deltaRule, command, 11); break;
     case SWIGLU_QUANTISE:
       runSwiglu(c, command, command->from * w[2], command->to * w[2]);
       quantiseAfter(c, command, w[0], w[2], 3);

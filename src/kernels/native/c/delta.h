@@ -63,14 +63,15 @@ INLINE Floats softplus(Floats x) {
   return choose(x <= 20.0f, y, x);
 }
 
-static void deltaGates(const float *a, const float *b, const float *aLog, const float *dtBias, float *decay,
-                       float *beta, int64_t heads, int64_t row0, int64_t row1) {
+static void deltaGates(const float *a, const float *b, const float *rates, bool logarithms, const float *dtBias,
+                       float *decay, float *beta, int64_t heads, int64_t row0, int64_t row1) {
   for (int64_t row = row0; row < row1; row++) {
     const int64_t first = row * heads;
     EACH_16(0, heads) {
       Lanes step = add16(loadUpTo16(a + first + at, left), loadUpTo16(dtBias + at, left));
-      const Lanes rate = exp16(loadUpTo16(aLog + at, left));
-      EACH_PART step.part[k] = -(rate.part[k] * softplus(step.part[k]));
+      Lanes rate = loadUpTo16(rates + at, left);
+      if (logarithms) rate = scale16(exp16(rate), -1.0f);
+      EACH_PART step.part[k] = rate.part[k] * softplus(step.part[k]);
       storeUpTo16(decay + first + at, exp16(step), left);
     }
     sigmoid(b + first, beta + first, 0, heads);
@@ -146,7 +147,8 @@ static __attribute__((noinline)) void deltaOne(const DeltaStep *s) { deltaBlocks
 
 // Columns column..column+columns-1 of one head for all tokens, so that this part of the state stays in the first cache.
 static void deltaColumns(const DeltaCall *c, int64_t head, int64_t column, int64_t columns) {
-  const int64_t keyDim = c->keyDim, valueDim = c->valueDim, keyHead = head / (c->valueHeads / c->keyHeads);
+  const int64_t keyDim = c->keyDim, valueDim = c->valueDim;
+  const int64_t keyHead = c->tiled ? head % c->keyHeads : head / (c->valueHeads / c->keyHeads);
   const int64_t keyColumns = c->keyHeads * keyDim, stride = 2 * keyColumns + c->valueHeads * valueDim;
   const float root = 1.0f / sqrtf((float)keyDim);
   float *query = c->scratch, *key = c->scratch + keyDim;

@@ -140,6 +140,8 @@ typedef struct {
   const float *qkv, *decay, *beta;
   float *state, *out;
   int64_t keyHeads, valueHeads, keyDim, valueDim, rows;
+  // Value head j belongs to key head j % keyHeads.
+  bool tiled;
   float *scratch;
 } DeltaCall;
 
@@ -170,7 +172,7 @@ typedef struct {
   void (*topK)(TopKCall call, int64_t row0, int64_t row1);
   void (*combine)(float *x, const float *parts, const float *weights, int64_t k, const float *shared, int64_t columns, int64_t row0, int64_t row1);
   void (*convSilu)(const float *u, float *tail, const float *w, float *y, int64_t channels, int64_t taps, int64_t rows, int64_t channel0, int64_t channel1);
-  void (*deltaGates)(const float *a, const float *b, const float *aLog, const float *dtBias, float *decay, float *beta, int64_t heads, int64_t row0, int64_t row1);
+  void (*deltaGates)(const float *a, const float *b, const float *rates, bool logarithms, const float *dtBias, float *decay, float *beta, int64_t heads, int64_t row0, int64_t row1);
   void (*deltaRule)(DeltaCall call, int64_t head0, int64_t head1);
   bool (*allFinite)(const float *x, int64_t elements);
 } KernelTable;

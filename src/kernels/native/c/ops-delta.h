@@ -18,18 +18,20 @@ static void run_convSilu(Call *c) {
 }
 
 static void run_deltaGates(Call *c) {
-  const int64_t heads = countOf(c, 6), row0 = c->at[7], row1 = c->at[8];
+  const int64_t heads = countOf(c, 7), row0 = c->at[8], row1 = c->at[9];
+  const bool logarithms = choiceOf(c, 3, 1) != 0;
   checkRange(c, row0, row1);
   const float *a = span(c, 0, times(row1, heads), 4), *b = span(c, 1, times(row1, heads), 4);
-  const float *aLog = span(c, 2, heads, 4), *dtBias = span(c, 3, heads, 4);
-  float *decay = span(c, 4, times(row1, heads), 4), *beta = span(c, 5, times(row1, heads), 4);
-  if (!c->failed) c->arena->kernels->deltaGates(a, b, aLog, dtBias, decay, beta, heads, row0, row1);
+  const float *rates = span(c, 2, heads, 4), *dtBias = span(c, 4, heads, 4);
+  float *decay = span(c, 5, times(row1, heads), 4), *beta = span(c, 6, times(row1, heads), 4);
+  if (!c->failed) c->arena->kernels->deltaGates(a, b, rates, logarithms, dtBias, decay, beta, heads, row0, row1);
 }
 
 static void run_deltaRule(Call *c) {
-  const int64_t head0 = c->at[11], head1 = c->at[12];
-  DeltaCall d = {.keyHeads = countOf(c, 5), .valueHeads = countOf(c, 6), .keyDim = countOf(c, 7), .valueDim = countOf(c, 8)};
-  d.rows = countOf(c, 9);
+  const int64_t head0 = c->at[12], head1 = c->at[13];
+  DeltaCall d = {.keyHeads = countOf(c, 5), .valueHeads = countOf(c, 6), .keyDim = countOf(c, 8), .valueDim = countOf(c, 9)};
+  d.tiled = choiceOf(c, 7, 1) != 0;
+  d.rows = countOf(c, 10);
   checkRange(c, head0, head1);
   if (d.keyHeads < 1 || d.valueHeads < 1 || d.valueHeads % d.keyHeads != 0) fail(c, "keyHeads must divide valueHeads");
   if (head1 > d.valueHeads) fail(c, "more heads than there are");
@@ -40,7 +42,7 @@ static void run_deltaRule(Call *c) {
   d.beta = span(c, 2, times(d.rows, d.valueHeads), 4);
   d.state = span(c, 3, times(head1, times(d.keyDim, d.valueDim)), 4);
   d.out = span(c, 4, times(d.rows, values), 4);
-  d.scratch = span(c, 10, plus(times(d.keyDim, 2), d.valueDim), 4);
+  d.scratch = span(c, 11, plus(times(d.keyDim, 2), d.valueDim), 4);
   if (!c->failed) c->arena->kernels->deltaRule(d, head0, head1);
 }
 

@@ -131,8 +131,8 @@ OP(copyColumns, 7, 0);
 OP(topK, 13, REAL(10));
 OP(combine, 8, 0);
 OP(convSilu, 9, 0);
-OP(deltaGates, 9, 0);
-OP(deltaRule, 13, 0);
+OP(deltaGates, 10, 0);
+OP(deltaRule, 14, 0);
 OP(allFinite, 2, 0);
 
 #endif

@@ -75,13 +75,16 @@ export function convSilu(
 }
 
 export function deltaGates(
-  a: usize, b: usize, aLog: usize, dtBias: usize, decay: usize, beta: usize, heads: i32, row0: i32, row1: i32,
+  a: usize, b: usize, rates: usize, logarithms: i32, dtBias: usize, decay: usize, beta: usize, heads: i32, row0: i32,
+  row1: i32,
 ): void {
   for (let row = row0; row < row1; row++) {
     for (let h = 0; h < heads; h++) {
       const at = <usize>(row * heads + h) << 2, head = <usize>h << 2;
       const step = softplus32(load<f32>(a + at) + load<f32>(dtBias + head));
-      store<f32>(decay + at, exp32(-(exp32(load<f32>(aLog + head)) * step)));
+      let rate = load<f32>(rates + head);
+      if (logarithms) rate = -exp32(rate);
+      store<f32>(decay + at, exp32(rate * step));
       store<f32>(beta + at, sigmoid32(load<f32>(b + at)));
     }
   }
@@ -200,15 +203,15 @@ function deltaStep(
 }
 
 export function deltaRule(
-  qkv: usize, decay: usize, beta: usize, state: usize, out: usize, keyHeads: i32, valueHeads: i32, keyDim: i32,
-  valueDim: i32, rows: i32, scratch: usize, head0: i32, head1: i32,
+  qkv: usize, decay: usize, beta: usize, state: usize, out: usize, keyHeads: i32, valueHeads: i32, tiled: i32,
+  keyDim: i32, valueDim: i32, rows: i32, scratch: usize, head0: i32, head1: i32,
 ): void {
   const keyBytes = <usize>keyDim << 2, valueBytes = <usize>valueDim << 2;
   const allKeys = <usize>keyHeads * keyBytes;
   const q = scratch, k = q + keyBytes, d = k + keyBytes;
   const root = <f32>1 / sqrt<f32>(<f32>keyDim);
   for (let head = head0; head < head1; head++) {
-    const keyHead = <usize>(head / (valueHeads / keyHeads)) * keyBytes;
+    const keyHead = <usize>(tiled ? head % keyHeads : head / (valueHeads / keyHeads)) * keyBytes;
     const s = state + <usize>head * keyDim * valueBytes;
     let from = qkv;
     for (let row = 0; row < rows; row++) {
