@@ -39,8 +39,9 @@ export function planText(plan: ConversionPlan, estimate: Estimate): string {
       `${formatBytes(plan.totalBytes)} in ${plural(plan.shards.length, 'file')}, ${plan.bitsPerWeight.toFixed(2)} bits per weight`,
     ],
     ['space', spaceText(plan)],
-    ['time', timeText(plan, estimate)],
+    ['time', `${formatSeconds(estimate.seconds)} of arithmetic (${plural(estimate.threads, 'thread')}, measured here)`],
   ];
+  if (plan.fetchBytes > 0) rows.push(['download', downloadText(plan.fetchBytes)]);
   if (plan.copied.length > 0) rows.push(...wrapped('copied', plan.copied));
   if (plan.absent.length > 0) rows.push(...wrapped('not there', plan.absent));
   if (plan.leftOut.length > 0)
@@ -66,11 +67,9 @@ function spaceText({ neededBytes, freeBytes, peakBytes, totalBytes }: Conversion
     : `${needed}; at most ${formatBytes(peakBytes)} at a time, source files included`;
 }
 
-function timeText({ fetchBytes }: ConversionPlan, { seconds, threads }: Estimate): string {
-  const work = `${formatSeconds(seconds)} of arithmetic (${plural(threads, 'thread')}, measured here)`;
-  if (fetchBytes === 0) return work;
-  const lines = LINE_BYTES_PER_SECOND.map(speed => `${formatSeconds(fetchBytes / speed)} at ${formatBytes(speed)}/s`);
-  return `${work}; download of ${formatBytes(fetchBytes)}: ${lines.join(', ')}`;
+function downloadText(bytes: number): string {
+  const lines = LINE_BYTES_PER_SECOND.map(speed => `${formatSeconds(bytes / speed)} at ${formatBytes(speed)}/s`);
+  return `${formatBytes(bytes)}: ${lines.join(', ')}`;
 }
 
 /** One label, as many lines as it takes. */

@@ -29,10 +29,9 @@ function matrices<T extends { readonly rows: number }>(parts: readonly T[]): rea
 }
 
 export function notesOf(tensors: readonly PlannedTensor[], checkpoint: Checkpoint): string[] {
-  const notes = [...requantised(tensors)].map(
-    ([change, roles]) =>
-      `${[...roles].join(', ')}: already quantised in the source (${change}), which no encoding undoes`,
-  );
+  const notes: string[] = [];
+  const changes = [...requantised(tensors)].map(([change, roles]) => `${[...roles].join(', ')} (${change})`);
+  if (changes.length > 0) notes.push(`already quantised in the source, which nothing undoes: ${changes.join('; ')}`);
   if (checkpoint.ignoredFiles.length > 0) {
     notes.push(`files that the index does not name are not read: ${listNames(checkpoint.ignoredFiles)}`);
   }

@@ -144,11 +144,11 @@ describe('the container', () => {
   });
 
   test.each([
-    ['olmoe-colibri', SHAPE, /experts: already quantised in the source \(int8-row -> q8g64\)/],
+    ['olmoe-colibri', SHAPE, /already quantised in the source.*experts \(int8-row -> q8g64\)/],
     [
       'olmoe-int4g64',
       { hiddenSize: 128, expertWidth: 64 },
-      /attention: already quantised in the source \(int8-row -> q8g64\)/,
+      /already quantised in the source.*attention \(int8-row -> q8g64\)/,
     ],
   ])('of the C engine container %s keeps its weights within half a step', async (pack, shape, note) => {
     const options = optionsFor(join(oracles, pack), { experts: 'q8', dense: 'q8' });

@@ -19,14 +19,15 @@ export interface Piece {
   readonly job: EncodeJob;
 }
 
-/** `pathOf`: where a file of the source can be read. */
+/** `pathOf`: where a file of the source can be read. `weights`: about so many per piece. */
 export function* piecesOf(
   checkpoint: Checkpoint,
   part: PlannedPart,
   pathOf: (file: number) => string,
+  weights = PIECE_WEIGHTS,
 ): Generator<Piece> {
   const { rows, columns } = part;
-  const step = pieceRows(part);
+  const step = pieceRows(part, weights);
   for (let from = 0; from < rows; from += step) {
     const count = Math.min(step, rows - from);
     yield { part, from, job: jobOf(checkpoint, part, from, count, columns, pathOf) };
@@ -34,9 +35,9 @@ export function* piecesOf(
 }
 
 /** What is packed comes whole, unless its encoding can be asked for some rows. */
-function pieceRows({ record, part, sliceable, rows, columns }: PlannedPart): number {
+function pieceRows({ record, part, sliceable, rows, columns }: PlannedPart, weights: number): number {
   if (record.parts[part].source === null && sliceable === undefined) return rows;
-  return Math.max(1, Math.floor(PIECE_WEIGHTS / columns / TILE_ROWS)) * TILE_ROWS;
+  return Math.max(1, Math.floor(weights / columns / TILE_ROWS)) * TILE_ROWS;
 }
 
 function jobOf(
