@@ -39,7 +39,7 @@ export async function* spoken(
   for await (const event of engine.generate(order, AbortSignal.any([signal, said.enough]))) {
     switch (event.type) {
       case 'start':
-        parser = format.parser({ ...plain, ...answerStart(engine, { prompt, ...format }, event.promptIds) });
+        parser = format.parser({ ...plain, ...(await answerStart(engine, { prompt, ...format }, event.promptIds)) });
         yield event;
         break;
       case 'prefill':

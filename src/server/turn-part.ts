@@ -1,21 +1,28 @@
 /** Answers in parts, each of which begins with a marker: what a prompt has written of the first one. */
 
-import type { ParserOptions } from '../chat/api.ts';
+import type { ChatFormat, ParserOptions } from '../chat/api.ts';
 import type { Engine } from '../engine/api.ts';
 
-/** What stands behind the last `marker` of the prompt, cut behind every added token. Empty when the prompt has none. */
-export function partOf(engine: Engine, marker: string, promptIds: readonly number[]): ParserOptions['begun'] {
+/**
+ * What stands behind the last part marker of the prompt, as the parser takes it. Empty when the prompt has none. Special tokens that
+ * are no markers have no text, as in answers.
+ */
+export async function partOf(
+  engine: Engine,
+  { partMarker, markers }: Pick<ChatFormat, 'partMarker' | 'markers'>,
+  promptIds: readonly number[],
+): Promise<ParserOptions['begun']> {
   const textOf = (id: number) => Buffer.from(engine.tokenBytes(id)).toString();
-  const at = promptIds.findLastIndex(id => textOf(id) === marker);
-  const added = new Set(engine.text.addedTokens);
+  const at = promptIds.findLastIndex(id => textOf(id) === partMarker);
   const parts: [text: string, marker?: string][] = [];
-  let bytes: Uint8Array[] = [];
+  let ids: number[] = [];
   for (const id of at < 0 ? [] : promptIds.slice(at + 1)) {
-    if (added.has(textOf(id))) {
-      parts.push([Buffer.concat(bytes).toString(), textOf(id)]);
-      bytes = [];
-    } else bytes.push(engine.tokenBytes(id));
+    const text = textOf(id);
+    if (markers.includes(text)) {
+      parts.push([await engine.decode(ids), text]);
+      ids = [];
+    } else ids.push(id);
   }
-  if (bytes.length > 0) parts.push([Buffer.concat(bytes).toString()]);
+  if (ids.length > 0) parts.push([await engine.decode(ids)]);
   return parts;
 }

@@ -18,6 +18,7 @@ export interface TurnPlan {
   readonly reasoning: ChatFormat['reasoning'];
   /** See ChatFormat. */
   readonly partMarker: string | null;
+  readonly markers: readonly string[];
   /** False: the client wants none. */
   readonly mayReason: boolean;
   readonly parallelToolCalls: boolean;
@@ -41,6 +42,7 @@ export function planTurn(request: TurnRequest, format: ChatFormat, chat: FamilyC
       grammarField: formatField,
       reasoning: null,
       partMarker: null,
+      markers: [],
       mayReason: false,
       parallelToolCalls: true,
       parser: () => new PlainText(),
@@ -58,6 +60,7 @@ export function planTurn(request: TurnRequest, format: ChatFormat, chat: FamilyC
     grammarField: answerFormat ? formatField : 'tools',
     reasoning: format.reasoning,
     partMarker: format.partMarker,
+    markers: format.markers,
     // answers in parts always begin with a part of reasoning
     mayReason: prompt.thinking !== false || format.partMarker !== null,
     parallelToolCalls,

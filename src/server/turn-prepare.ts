@@ -21,33 +21,33 @@ export async function prepareTurn(engine: Engine, plan: TurnPlan, signal: AbortS
   }
   const prepared = await engine.prepare({ ...engineRequest, prompt }, signal);
   if (reasoning === null) return { prepared, start: PLAIN };
-  if (grammar === null) return { prepared, start: answerStart(engine, plan, prepared.promptIds) };
+  if (grammar === null) return { prepared, start: await answerStart(engine, plan, prepared.promptIds) };
   const state = reasoningState(engine, plan, prepared.promptIds);
 
   const ids = [...prepared.promptIds];
   prepared.discard();
-  const { begun = [] } = answerStart(engine, plan, ids);
+  const { begun = [] } = await answerStart(engine, plan, ids);
   if (begun.some(([, marker]) => marker !== undefined)) throw begunByTemplate(grammarField);
   const reasons = state === 'open' || (state === 'unknown' && plan.mayReason);
   // if it were left to the model to open the block, an answer without one would be held to nothing
   if (reasons && state !== 'open') ids.push(...(await openingIds(engine, reasoning.open, grammarField)));
   if (reasons && !engine.text.addedTokens.includes(reasoning.close)) throw noToken(reasoning.close, grammarField);
   const constraint = reasons ? { grammar, after: reasoning.close } : { grammar };
-  const start = { ...answerStart(engine, plan, ids), startsInReasoning: reasons };
+  const start = { ...(await answerStart(engine, plan, ids)), startsInReasoning: reasons };
   return { prepared: await prepareHeld(engine, plan, { ids }, constraint, signal), start };
 }
 
 const PLAIN: AnswerStart = { startsInReasoning: false };
 
 /** Where the answer to a prompt begins. */
-export function answerStart(
+export async function answerStart(
   engine: Engine,
-  plan: Pick<TurnPlan, 'prompt' | 'reasoning' | 'partMarker'>,
+  plan: Pick<TurnPlan, 'prompt' | 'reasoning' | 'partMarker' | 'markers'>,
   promptIds: readonly number[],
-): AnswerStart {
+): Promise<AnswerStart> {
   if (plan.reasoning === null) return PLAIN;
   if (plan.partMarker !== null) {
-    return { startsInReasoning: false, begun: partOf(engine, plan.partMarker, promptIds) };
+    return { startsInReasoning: false, begun: await partOf(engine, plan, promptIds) };
   }
   return { startsInReasoning: reasoningState(engine, plan, promptIds) === 'open' };
 }

@@ -58,11 +58,27 @@ export class ChatEncoder {
    * that the template refuses, and for one that cannot be continued.
    */
   render(messages: readonly unknown[], tools?: readonly unknown[] | null, options: RenderOptions = {}): Rendered {
-    const { text, marks } = this.#render(messages, tools, options);
+    const { text, marks } = this.#renderCalls(messages, tools, options);
     const ids = marks
       ? this.#tokenizer.encodeMarked(text, marks)
       : this.#tokenizer.encode(text, { controlTokens: true });
     return { ids, text };
+  }
+
+  /** Templates tell a message that only calls from one with an empty text, or cannot do without a text: then it is empty. */
+  #renderCalls(
+    messages: readonly unknown[],
+    tools: readonly unknown[] | null | undefined,
+    options: RenderOptions,
+  ): { text: string; marks: Uint8Array | null } {
+    try {
+      return this.#render(messages, tools, options);
+    } catch (error) {
+      const hasFailed = error instanceof TokenizerError && error.code === 'CHAT_TEMPLATE_FAILED';
+      if (!hasFailed || !messages.some(isWithoutText)) throw error;
+    }
+    const filled = messages.map(message => (isWithoutText(message) ? { ...message, content: '' } : message));
+    return this.#render(filled, tools, options);
   }
 
   #render(
@@ -127,6 +143,10 @@ export class ChatEncoder {
     const end = turn.slice(at + PROBE.length).trim();
     return tokens.find(token => token.content === end)?.id ?? null;
   }
+}
+
+function isWithoutText(message: unknown): message is { content: null } {
+  return (message as { content?: unknown } | null)?.content === null;
 }
 
 function commonPrefix(a: string, b: string): number {

@@ -15,13 +15,13 @@ const ARGUMENTS = { city: 'Roma', days: 2 };
 const OTHER = { city: 'Oslo', days: 3 };
 
 function scriptsOf(name: string): Record<string, string> {
-  const { call, join } = TOOL_FORMATS[name];
+  const { call, join, close } = TOOL_FORMATS[name];
   const one = call('weather', ARGUMENTS);
   return {
     one: `${name === 'json' ? '' : 'Let me look.\n'}${one}`,
     two: join([one, call('weather', OTHER)]),
     // the model stopped before the last closing tag
-    unclosed: name === 'json' ? one.slice(0, -1) : one.slice(0, -'</tool_call>'.length),
+    unclosed: one.slice(0, -close.length),
     broken: one.slice(0, one.indexOf('Roma') + 2),
     fence: `Like this:\n\`\`\`\n${one}\n\`\`\`\nThat is how.`,
     unknown: call('rocket', { to: 'Luna' }),

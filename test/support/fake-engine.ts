@@ -73,7 +73,9 @@ export function fakeEngine(options: FakeOptions): FakeEngine {
       ids.push(id);
       counts.tokens++;
       const logprobs = { id, logprob: -0.5, top: [{ id, logprob: -0.5 }] };
-      yield { type: 'token', id, text, ...(requests.at(-1)!.logprobs !== undefined && { logprobs }) };
+      const { logprobs: wanted, markers = [] } = requests.at(-1)!;
+      const said = markers.includes(text) ? { text: '', marker: text } : { text };
+      yield { type: 'token', id, ...said, ...(wanted !== undefined && { logprobs }) };
     }
     if (fails) throw fails;
     const stats = {} as GenerateStats;
