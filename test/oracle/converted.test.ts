@@ -1,11 +1,11 @@
 /** Containers of every family and source encoding: float ones give the bits of the source, others what quantising it gives. */
 
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { convertCheckpoint } from '../../src/convert/convert.ts';
 import { encodeRows } from '../../src/convert/encode.ts';
-import type { ConvertOptions, PlannedPart } from '../../src/convert/types.ts';
+import type { ConversionPlan, ConvertOptions, PlannedPart } from '../../src/convert/types.ts';
 import { openCheckpoint } from '../../src/formats/checkpoint.ts';
 import type { Checkpoint } from '../../src/formats/checkpoint-types.ts';
 import { openModel } from '../../src/models/open.ts';
@@ -130,6 +130,25 @@ test.each(NAMES.filter(isQuantised))('%s with experts as they are: their values 
   // attention and the like are rounded to bfloat16
   expect(distance(await logitsOf(plan.destination), await logitsOfSource(pack))).toBeLessThan(0.2);
 });
+
+test.each(['glm-moe-dsa', 'qwen36', 'gpt-oss'])('%s: every tensor has a hash that loading can compare', async pack => {
+  const { plan } = await converted(pack, 'q4g64', 'q8');
+  const options = { model: plan.destination, mtp: pack !== 'gpt-oss', verify: true, context: 64 };
+  const { logits } = await scoreWith(options, { ids: INPUT, logits: true });
+  expect(logits!.every(Number.isFinite)).toBe(true);
+  const first = join(plan.destination, plan.shards[0].name);
+  const bytes = readFileSync(first);
+  const { offset } = openCheckpoint(plan.destination).tensors.get(damagedTensor(plan))!;
+  bytes[offset + 7] ^= 1;
+  writeFileSync(first, bytes);
+  await expect(scoreWith(options, { ids: INPUT, logits: true })).rejects.toMatchObject({ code: 'HASH_MISMATCH' });
+});
+
+/** In the first shard: what is taken apart on loading where there is such a thing, else a norm. */
+function damagedTensor({ shards: [{ tensors }] }: ConversionPlan): string {
+  const resident = tensors.filter(({ layer }) => layer === null);
+  return (resident.find(({ role }) => role === 'latent') ?? resident[0]).name;
+}
 
 describe('what a tensor is for decides its encoding', () => {
   const encodings = async (pack: string, experts: ConvertOptions['experts'] = 'q4g64') => {

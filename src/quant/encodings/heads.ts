@@ -10,7 +10,7 @@ import { mergeRanges, placer } from '../record.ts';
 import type { LoadStep } from '../refs.ts';
 import type { PackStep, StoredPart, StoredRecord } from '../stored.ts';
 import { findMatrix } from './find.ts';
-import type { MatrixSource } from './source.ts';
+import { extentOf, type MatrixSource } from './source.ts';
 
 export type HeadStep = Extract<LoadStep, { step: 'head-keys' | 'head-values' }>;
 
@@ -31,7 +31,10 @@ export function headsRecord(checkpoint: Checkpoint, name: string, load: HeadStep
   });
   const [{ encoding, layout: stored }] = sources;
   const layout = stored === 'bf16' || stored === 'f16' ? stored : 'f32';
-  const extents = mergeRanges(sources.flatMap(source => source.ranges));
+  // a stated hash is that of the whole tensor
+  const sha256 = checkpoint.container?.sha256.get(name) ?? null;
+  const whole = sha256 === null ? undefined : checkpoint.tensors.get(name);
+  const extents = whole ? [extentOf(whole)] : mergeRanges(sources.flatMap(source => source.ranges));
   const place = placer(extents);
   const bytes = layoutBytes(layout, count, latent);
   const packs = sources.map((source, head): PackStep => {
@@ -41,7 +44,7 @@ export function headsRecord(checkpoint: Checkpoint, name: string, load: HeadStep
   const [rows, columns] = keys ? [heads * latent, keyDim] : [heads * valueDim, latent];
   const fileBytes = sources.reduce((sum, source) => sum + source.fileBytes, 0);
   const parts: StoredPart[] = [{ encoding, layout, rows, columns, fileBytes, source: null }];
-  return { name, extents, parts, packs, sha256: null };
+  return { name, extents, parts, packs, sha256: whole ? sha256 : null };
 }
 
 function packOf({ packer, params, layout, rows, columns }: MatrixSource, turned: boolean): HeadPack {
