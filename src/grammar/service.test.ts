@@ -52,6 +52,31 @@ describe('GrammarService', () => {
     expect(answers).toEqual(texts);
   });
 
+  it('has special tokens as parts that no text can spell', async () => {
+    const token = { kind: 'token', text: '<pad>' } as const;
+    const spec = { kind: 'sequence', parts: [token, literal('a'), token, { kind: 'regex', pattern: '.' }] } as const;
+    const client = new Client(await service().compile(spec, 10));
+    for (const id of [257, 97, 257]) {
+      expect(await client.allowed()).toEqual([id]);
+      client.accept(id);
+    }
+    // any character, but no special token and no half of a pair
+    expect(await client.allowed()).not.toContain(257);
+    client.accept(0xed);
+    expect(Math.max(...(await client.allowed())!)).toBe(0x9f);
+  });
+
+  it('spells out a token that the tokenizer does not have as a special one', async () => {
+    const client = new Client(await service().compile({ kind: 'token', text: '<tag>' }, 10));
+    expect(await follow(client)).toBe('<tag>');
+  });
+
+  it('keeps a required special token from being spelled byte by byte where text may come too', async () => {
+    const token = { kind: 'token', text: '<pad>' } as const;
+    const client = new Client(await service().compile({ kind: 'choice', options: [token, literal('x')] }, 10));
+    expect(await client.allowed()).toEqual([120, 257]);
+  });
+
   it('takes ids back', async () => {
     const client = new Client(await service().compile({ kind: 'regex', pattern: 'ab|cd' }, 10));
     expect(await client.allowed()).toEqual([97, 99]);

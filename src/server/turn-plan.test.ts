@@ -1,8 +1,13 @@
 import { expect, test } from 'vitest';
 import { formatNamed } from '../chat/formats.ts';
 import type { RequestError } from '../common/errors.ts';
+import { deepseekV3 } from '../models/deepseek-v3.ts';
+import { glmMoeDsa } from '../models/glm-moe-dsa.ts';
+import { gptOss } from '../models/gpt-oss.ts';
+import { minimaxM2 } from '../models/minimax-m2.ts';
+import { qwen3Moe } from '../models/qwen3-moe.ts';
 import type { ChatTurn, TurnRequest } from './turn.ts';
-import { planTurn } from './turn-plan.ts';
+import { chatPrompt, planTurn } from './turn-plan.ts';
 
 const chat: ChatTurn = {
   kind: 'chat',
@@ -34,4 +39,39 @@ test('a conflict about the form of an answer names the field that the client sen
   expect(text).toMatch(/that output_config\.format asks for; leave out tool_choice or output_config\.format$/);
   const begun: ChatTurn = { ...chat, tools: [], toolChoice: 'none', continueFinal: true };
   expect(conflict({ prompt: begun, ...form })[0]).toBe('output_config.format');
+});
+
+test.each([
+  [qwen3Moe, { thinking: false }, { enable_thinking: false }],
+  [qwen3Moe, { thinking: null, reasoningEffort: 'xhigh' }, { reasoning_effort: 'xhigh' }],
+  [deepseekV3, { thinking: true }, { enable_thinking: true, thinking: true }],
+  [minimaxM2, { thinking: false }, { enable_thinking: false }],
+  [gptOss, { thinking: false }, { enable_thinking: false, reasoning_effort: 'low' }],
+  [gptOss, { thinking: false, reasoningEffort: 'medium' }, { enable_thinking: false, reasoning_effort: 'medium' }],
+  [gptOss, { thinking: null, reasoningEffort: 'max' }, { reasoning_effort: 'high' }],
+  [gptOss, { thinking: null, reasoningEffort: 'toString' }, { reasoning_effort: 'toString' }],
+  [glmMoeDsa, { thinking: true, reasoningEffort: 'medium' }, { enable_thinking: true, reasoning_effort: 'high' }],
+])('what $0.modelType is told for $1', (family, turn, variables) => {
+  const prompt = chatPrompt({ ...chat, ...turn }, formatNamed('hermes', true), family.chat);
+  expect(prompt).toMatchObject({ variables });
+  expect(Object.keys((prompt as { variables: object }).variables)).toHaveLength(Object.keys(variables).length);
+});
+
+test('tools that the template would leave out are refused where no description of them would do', () => {
+  const format = { ...formatNamed('harmony', true), templateTakesTools: null };
+  const plan = (toolChoice: ChatTurn['toolChoice']) =>
+    planTurn({ prompt: { ...chat, toolChoice }, client: 'me' }, format, gptOss.chat);
+  expect(() => plan('auto')).toThrow(
+    expect.objectContaining({ code: 'TOOLS_UNSUPPORTED', details: { parameter: 'tools' } }),
+  );
+  expect(plan('none').prompt).toMatchObject({ messages: chat.messages });
+});
+
+test('the markers of a format are asked for where its parser has something to find', () => {
+  const plain: ChatTurn = { ...chat, tools: [], toolChoice: 'auto' };
+  const markers = (turn: ChatTurn, reasons: boolean) =>
+    planTurn({ prompt: turn, client: 'me' }, formatNamed('hermes', reasons), qwen3Moe.chat).engineRequest.markers;
+  expect(markers(plain, false)).toBeUndefined();
+  expect(markers(plain, true)).toEqual(['<tool_call>', '</tool_call>', '<think>', '</think>']);
+  expect(markers(chat, false)).toEqual(['<tool_call>', '</tool_call>']);
 });

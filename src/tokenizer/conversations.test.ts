@@ -60,6 +60,16 @@ describe('a last message that is to be continued', () => {
   });
 });
 
+test('a template that cannot do without a text gets an empty one for a message that only calls', () => {
+  const message = { role: 'assistant', content: null, tool_calls: [{ function: { name: 'f', arguments: {} } }] };
+  const strict = encoder('{% for m in messages %}[{{ m.content | trim }}]{% endfor %}');
+  expect(strict.render([user, message]).text).toBe('[Hi][]');
+  const careful = encoder('{% for m in messages %}[{{ m.content is none }}]{% endfor %}');
+  expect(careful.render([user, message]).text).toBe('[False][True]');
+  const broken = encoder('{{ messages[0].content | trim | trim(1) }}{{ nothing.at.all }}');
+  expect(() => broken.render([user, message])).toThrow(expect.objectContaining({ code: 'CHAT_TEMPLATE_FAILED' }));
+});
+
 describe('tools', () => {
   /** In the manner of Qwen3: arguments are written as they are when they are a text. */
   const qwen = encoder(

@@ -120,6 +120,15 @@ describe('a scripted model', () => {
       expect(await answer(engine, raw('D', { stop: [' bc'] }))).toMatchObject({ text: ' a', stopReason: ' bc' });
     });
 
+    test('not across a special token that the request wants to see', async () => {
+      const markers = ['<|mark|>', '<|nowhere|>'];
+      const { tokens, ...result } = await answer(engine, raw('D', { stop: [' bc'], markers }));
+      expect(result).toMatchObject({ text: ' a bc\n d', stopReason: model.endOfTextId });
+      const told = tokens.map(({ text, marker }) => (marker === undefined ? [text] : [text, marker]));
+      expect(told).toEqual([[' a'], [''], [' b', '<|mark|>'], ['c'], ['\n d'], ['']]);
+      expect((await answer(engine, raw('E', { markers: ['<|other|>'] }))).text).toBe('textmore');
+    });
+
     test('together with log-probabilities: every token has them, hidden ones too', async () => {
       const { tokens } = await answer(engine, raw('A', { stop: ['beta gamma'], logprobs: 2 }));
       expect(tokens).toHaveLength(4);

@@ -55,11 +55,19 @@ export function fakeEngine(options: FakeOptions): FakeEngine {
     ];
     return [...parts, JSON.stringify(variables), ...promptEnd].map(idOf);
   };
+  async function prepare(request: GenerateRequest): Promise<PreparedRequest> {
+    requests.push(request);
+    if (refuses) throw refuses;
+    counts.open++;
+    const sampling = { temperature: 0, seed: 1 } as PreparedRequest['sampling'];
+    return { promptIds: encode(request.prompt), sampling, discard: () => void counts.open-- };
+  }
   async function* generate(
-    prepared: PreparedRequest,
+    request: PreparedRequest | GenerateRequest,
     signal?: AbortSignal,
     onEnd: () => void = () => {},
   ): AsyncGenerator<GenerateEvent> {
+    const prepared = 'promptIds' in request ? request : await prepare(request);
     counts.open--;
     counts.generated++;
     const { promptIds, sampling } = prepared;
@@ -104,14 +112,8 @@ export function fakeEngine(options: FakeOptions): FakeEngine {
       ...options.text,
     },
     status: {} as Engine['status'],
-    async prepare(request) {
-      requests.push(request);
-      if (refuses) throw refuses;
-      counts.open++;
-      const sampling = { temperature: 0, seed: 1 } as PreparedRequest['sampling'];
-      return { promptIds: encode(request.prompt), sampling, discard: () => void counts.open-- };
-    },
-    generate: (request, signal, onEnd) => generate(request as PreparedRequest, signal, onEnd),
+    prepare,
+    generate,
     score: async () => ({}),
     encode: async prompt => encode(prompt),
     render: async prompt => ({ text: '', ids: encode(prompt) }),
