@@ -3,168 +3,27 @@
  * inside a block as those inside model.layers.N.
  */
 
-import type { GgufKeys } from './gguf-keys.ts';
-
-type Config = Record<string, unknown>;
-type Names = Readonly<Record<string, string>>;
-
-export interface GgufArchitecture {
-  config(keys: GgufKeys): Config;
-  readonly names: Names;
-  /** Spellings of tokens that end an answer besides those that the metadata name. */
-  readonly stops: readonly string[];
-  /** The token that ends a turn also ends parts of one: it does not stop. */
-  readonly turnsHaveParts?: true;
-}
-
-// ---- names ----------------------------------------------------------------------------------------------------------
-
-const BLOCK: Names = {
-  'attn_norm.weight': 'input_layernorm.weight',
-  'attn_q.weight': 'self_attn.q_proj.weight',
-  'attn_k.weight': 'self_attn.k_proj.weight',
-  'attn_v.weight': 'self_attn.v_proj.weight',
-  'attn_output.weight': 'self_attn.o_proj.weight',
-  'ffn_norm.weight': 'post_attention_layernorm.weight',
-  'ffn_gate.weight': 'mlp.gate_proj.weight',
-  'ffn_up.weight': 'mlp.up_proj.weight',
-  'ffn_down.weight': 'mlp.down_proj.weight',
-};
-
-const QK_NORM: Names = {
-  'attn_q_norm.weight': 'self_attn.q_norm.weight',
-  'attn_k_norm.weight': 'self_attn.k_norm.weight',
-};
-
-const QKV_BIAS: Names = {
-  'attn_q.bias': 'self_attn.q_proj.bias',
-  'attn_k.bias': 'self_attn.k_proj.bias',
-  'attn_v.bias': 'self_attn.v_proj.bias',
-};
-
-/** Experts of a layer are joined in one tensor per role. `part` is the part of a layer that has the router and the experts. */
-function routed(part: string, router: string): Names {
-  return {
-    'ffn_gate_inp.weight': `${part}.${router}.weight`,
-    'ffn_gate_exps.weight': `${part}.experts.gate_proj.weight`,
-    'ffn_up_exps.weight': `${part}.experts.up_proj.weight`,
-    'ffn_down_exps.weight': `${part}.experts.down_proj.weight`,
-    // gate rows first; such a layer has its down matrices under the name that goes with it (models/gguf.ts)
-    'ffn_gate_up_exps.weight': `${part}.experts.gate_up_proj`,
-  };
-}
-
-const SHARED: Names = {
-  'ffn_gate_shexp.weight': 'mlp.shared_experts.gate_proj.weight',
-  'ffn_up_shexp.weight': 'mlp.shared_experts.up_proj.weight',
-  'ffn_down_shexp.weight': 'mlp.shared_experts.down_proj.weight',
-};
-
-const CORRECTION: Names = { 'exp_probs_b.bias': 'mlp.gate.e_score_correction_bias' };
-
-const PREDICTION: Names = {
-  'nextn.eh_proj.weight': 'eh_proj.weight',
-  'nextn.enorm.weight': 'enorm.weight',
-  'nextn.hnorm.weight': 'hnorm.weight',
-  'nextn.embed_tokens.weight': 'embed_tokens.weight',
-  'nextn.shared_head_head.weight': 'shared_head.head.weight',
-  'nextn.shared_head_norm.weight': 'shared_head.norm.weight',
-};
-
-const LATENT: Names = {
-  'attn_q_a.weight': 'self_attn.q_a_proj.weight',
-  'attn_q_a_norm.weight': 'self_attn.q_a_layernorm.weight',
-  'attn_q_b.weight': 'self_attn.q_b_proj.weight',
-  'attn_kv_a_mqa.weight': 'self_attn.kv_a_proj_with_mqa.weight',
-  'attn_kv_a_norm.weight': 'self_attn.kv_a_layernorm.weight',
-  'attn_kv_b.weight': 'self_attn.kv_b_proj.weight',
-  // the same apart, keys transposed: what the family makes of it on loading (models/mla-moe.ts)
-  'attn_k_b.weight': 'self_attn.kv_b_proj.keys',
-  'attn_v_b.weight': 'self_attn.kv_b_proj.values',
-};
-
-// ---- configs --------------------------------------------------------------------------------------------------------
-
-/** What all families have. */
-function common(keys: GgufKeys, modelType: string): Config {
-  return {
-    model_type: modelType,
-    hidden_size: keys.number('embedding_length'),
-    num_hidden_layers: keys.blocks,
-    num_attention_heads: keys.number('attention.head_count'),
-    vocab_size: keys.vocabulary,
-    max_position_embeddings: keys.number('context_length'),
-    rms_norm_eps: keys.number('attention.layer_norm_rms_epsilon'),
-    rope_theta: keys.optional('rope.freq_base') ?? 10000,
-    rope_scaling: ropeScaling(keys),
-    num_experts_per_tok: keys.number('expert_used_count'),
-    hidden_act: 'silu',
-    tie_word_embeddings: !keys.has('output.weight'),
-  };
-}
-
-function ropeScaling(keys: GgufKeys): Config | null {
-  const type = keys.text('rope.scaling.type') ?? 'none';
-  if (type === 'none') return null;
-  for (const key of ['rope.scaling.attn_factor', 'rope.scaling.yarn_attn_factor']) {
-    const factor = keys.optional(key) ?? 1;
-    if (factor !== 1) keys.refuse('GGUF_UNSUPPORTED', `scales attention by ${factor} (${key})`, OTHER);
-  }
-  return {
-    rope_type: type,
-    factor: keys.number('rope.scaling.factor'),
-    original_max_position_embeddings: keys.number('rope.scaling.original_context_length'),
-    beta_fast: keys.optional('rope.scaling.yarn_beta_fast') ?? 32,
-    beta_slow: keys.optional('rope.scaling.yarn_beta_slow') ?? 1,
-  };
-}
-
-const kvHeads = (keys: GgufKeys) => keys.optional('attention.head_count_kv') ?? keys.number('attention.head_count');
-
-/** Sizes of keys and values, where the family says one for both. */
-function headDim(keys: GgufKeys): number {
-  const key =
-    keys.optional('attention.key_length') ?? keys.number('embedding_length') / keys.number('attention.head_count');
-  const value = keys.optional('attention.value_length') ?? key;
-  if (key === value) return key;
-  return keys.refuse('GGUF_UNSUPPORTED', `has keys of ${key} and values of ${value} per head`, OTHER);
-}
-
-/** How scores become weights, in the numbers of the format. */
-const GATING = { softmax: 1, sigmoid: 2, softmaxOfChosen: 3 };
-
-/** What a family always does: a file that says something else is of another model. */
-function requireUsual(keys: GgufKeys, gating: number, rotated?: number): void {
-  const usual: readonly (readonly [key: string, values: readonly number[]])[] = [
-    ['expert_gating_func', [gating]],
-    // 0 means that there is none
-    ['expert_weights_scale', [0, 1]],
-    ['rope.dimension_count', rotated === undefined ? [] : [rotated]],
-  ];
-  for (const [key, values] of usual) {
-    const value = keys.optional(key);
-    if (value === undefined || values.length === 0 || values.includes(value)) continue;
-    keys.refuse('GGUF_UNSUPPORTED', `has ${key} ${value}; models of this kind have ${values.join(' or ')}`, OTHER);
-  }
-}
-
-const OTHER = 'this is a variant that is not supported: use the safetensors files of the model';
-
-/** Blocks of a prediction head are counted even where they are left out of the file. */
-function depth(keys: GgufKeys): Config {
-  const prediction = keys.optional('nextn_predict_layers') ?? 0;
-  const layers = keys.blocks - prediction;
-  const isThere = keys.has(`blk.${layers}.nextn.eh_proj.weight`);
-  return { num_hidden_layers: layers, num_nextn_predict_layers: isThere ? prediction : 0 };
-}
-
-/** Layers that have an MLP instead of experts. */
-function denseLayers(keys: GgufKeys): number[] {
-  const layers = Array.from({ length: keys.blocks }, (_, layer) => layer);
-  return layers.filter(
-    layer => keys.has(`blk.${layer}.ffn_gate.weight`) && !keys.has(`blk.${layer}.ffn_gate_inp.weight`),
-  );
-}
+import {
+  BLOCK,
+  CORRECTION,
+  common,
+  denseLayers,
+  depth,
+  GATING,
+  type GgufArchitecture,
+  headDim,
+  kvHeads,
+  LATENT,
+  mainLayers,
+  OTHER,
+  PREDICTION,
+  QK_NORM,
+  QKV_BIAS,
+  requireUsual,
+  ropeScaling,
+  routed,
+  SHARED,
+} from './gguf-parts.ts';
 
 const olmoe: GgufArchitecture = {
   names: { ...BLOCK, ...QK_NORM, ...routed('mlp', 'gate') },
@@ -277,6 +136,73 @@ const deepseek2: GgufArchitecture = {
   },
 };
 
+/** The prediction head is a model of its own beside the main one, `mtp`, with one layer. */
+const qwen35moe: GgufArchitecture = {
+  names: {
+    ...BLOCK,
+    ...QK_NORM,
+    ...routed('mlp', 'gate'),
+    'post_attention_norm.weight': 'post_attention_layernorm.weight',
+    'ffn_gate_inp_shexp.weight': 'mlp.shared_expert_gate.weight',
+    'ffn_gate_shexp.weight': 'mlp.shared_expert.gate_proj.weight',
+    'ffn_up_shexp.weight': 'mlp.shared_expert.up_proj.weight',
+    'ffn_down_shexp.weight': 'mlp.shared_expert.down_proj.weight',
+    'attn_qkv.weight': 'linear_attn.in_proj_qkv.weight',
+    'attn_gate.weight': 'linear_attn.in_proj_z.weight',
+    'ssm_alpha.weight': 'linear_attn.in_proj_a.weight',
+    'ssm_beta.weight': 'linear_attn.in_proj_b.weight',
+    'ssm_conv1d.weight': 'linear_attn.conv1d.weight',
+    ssm_a: 'linear_attn.decay_rates',
+    'ssm_dt.bias': 'linear_attn.dt_bias',
+    'ssm_norm.weight': 'linear_attn.norm.weight',
+    'ssm_out.weight': 'linear_attn.out_proj.weight',
+  },
+  alone: {
+    'nextn.eh_proj.weight': 'mtp.fc.weight',
+    'nextn.enorm.weight': 'mtp.pre_fc_norm_embedding.weight',
+    'nextn.hnorm.weight': 'mtp.pre_fc_norm_hidden.weight',
+    'nextn.shared_head_norm.weight': 'mtp.norm.weight',
+    'nextn.embed_tokens.weight': 'mtp.embed_tokens.weight',
+    'nextn.shared_head_head.weight': 'mtp.lm_head.weight',
+  },
+  prefix(keys, block) {
+    const { layers } = mainLayers(keys);
+    return block < layers ? `model.layers.${block}` : `mtp.layers.${block - layers}`;
+  },
+  stops: ['<|im_end|>', '<|endoftext|>'],
+  config(keys) {
+    requireUsual(keys, GATING.softmax);
+    if (keys.flag('expert_weights_norm') === false) {
+      keys.refuse('GGUF_UNSUPPORTED', 'has expert_weights_norm false; models of this kind have true', OTHER);
+    }
+    const { layers, prediction } = mainLayers(keys);
+    const head = headDim(keys);
+    const valueHeads = keys.number('ssm.time_step_rank');
+    const own = (part: string) => keys.has(`blk.${layers}.nextn.${part}.weight`);
+    return {
+      ...common(keys, 'qwen3_5_moe_text'),
+      gguf_rewritten_weights: true,
+      num_hidden_layers: layers,
+      layer_types: Array.from({ length: layers }, (_, layer) =>
+        keys.has(`blk.${layer}.attn_q.weight`) ? 'full_attention' : 'linear_attention',
+      ),
+      mtp_num_hidden_layers: own('eh_proj') ? prediction : 0,
+      mtp_use_dedicated_embeddings: own('embed_tokens') || own('shared_head_head'),
+      num_key_value_heads: kvHeads(keys),
+      head_dim: head,
+      partial_rotary_factor: keys.number('rope.dimension_count') / head,
+      linear_num_key_heads: keys.number('ssm.group_count'),
+      linear_num_value_heads: valueHeads,
+      linear_key_head_dim: keys.number('ssm.state_size'),
+      linear_value_head_dim: keys.number('ssm.inner_size') / valueHeads,
+      linear_conv_kernel_dim: keys.number('ssm.conv_kernel'),
+      num_experts: keys.number('expert_count'),
+      moe_intermediate_size: keys.number('expert_feed_forward_length'),
+      shared_expert_intermediate_size: keys.number('expert_shared_feed_forward_length'),
+    };
+  },
+};
+
 const glm4moe: GgufArchitecture = {
   names: {
     ...BLOCK,
@@ -347,6 +273,7 @@ function tidy(value: number): number {
 export const GGUF_ARCHITECTURES: Readonly<Record<string, GgufArchitecture>> = {
   olmoe,
   qwen3moe,
+  qwen35moe,
   'gpt-oss': gptOss,
   deepseek2,
   glm4moe,
@@ -356,6 +283,4 @@ export const GGUF_ARCHITECTURES: Readonly<Record<string, GgufArchitecture>> = {
 /** Known, and not read: why. */
 export const REFUSED_ARCHITECTURES: Readonly<Record<string, string>> = {
   llama: 'its query and key rows are in another order than this program computes with (Mixtral among others)',
-  qwen35moe: 'its value heads are in another order than this program computes with',
-  qwen3next: 'its value heads are in another order than this program computes with',
 };

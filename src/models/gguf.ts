@@ -5,8 +5,9 @@ import type { Checkpoint, TensorInfo } from '../formats/checkpoint-types.ts';
 import { quote } from '../formats/files.ts';
 import type { GgufModel } from '../formats/gguf-files.ts';
 import { isGgufArray, readGgufStrings } from '../formats/gguf-metadata.ts';
-import { GGUF_ARCHITECTURES, type GgufArchitecture, REFUSED_ARCHITECTURES } from './gguf-architectures.ts';
+import { GGUF_ARCHITECTURES, REFUSED_ARCHITECTURES } from './gguf-architectures.ts';
 import { GgufKeys } from './gguf-keys.ts';
+import type { GgufArchitecture } from './gguf-parts.ts';
 
 const OUTER: Readonly<Record<string, string>> = {
   'token_embd.weight': 'model.embed_tokens.weight',
@@ -41,7 +42,7 @@ export function checkpointOfGguf(model: GgufModel): Checkpoint {
     config,
     generationConfig: samplingOf(keys),
     files: model.files,
-    tensors: renamed(model, architecture),
+    tensors: renamed(model, architecture, keys),
     container: null,
     ignoredFiles: model.ignoredFiles,
     bytesOnDisk: model.files.reduce((total, file) => total + file.bytes, 0),
@@ -64,11 +65,11 @@ function architectureOf(model: GgufModel, name: string | undefined): GgufArchite
 }
 
 /** Tensors that the architecture has no name for keep their own: whoever needs every tensor to be known refuses them. */
-function renamed(model: GgufModel, { names }: GgufArchitecture): Map<string, TensorInfo> {
+function renamed(model: GgufModel, architecture: GgufArchitecture, keys: GgufKeys): Map<string, TensorInfo> {
   const { tensors } = model;
   const result = new Map<string, TensorInfo>();
   for (const tensor of tensors.values()) {
-    const name = newName(tensor.name, names, tensors);
+    const name = newName(tensor.name, architecture, keys);
     if (result.has(name)) throw sameTwice(model, tensor.name, name);
     result.set(name, { ...tensor, name, shape: PER_HEAD.test(name) ? flat(tensor.shape) : tensor.shape });
   }
@@ -88,17 +89,15 @@ function sameTwice(model: GgufModel, own: string, name: string): ModelFileError 
   });
 }
 
-function newName(
-  name: string,
-  names: Readonly<Record<string, string>>,
-  tensors: ReadonlyMap<string, TensorInfo>,
-): string {
+function newName(name: string, { names, alone = {}, prefix }: GgufArchitecture, keys: GgufKeys): string {
   if (Object.hasOwn(OUTER, name)) return OUTER[name];
-  const [, layer, part] = BLOCK.exec(name) ?? [];
+  const [, block, part] = BLOCK.exec(name) ?? [];
+  if (part !== undefined && Object.hasOwn(alone, part)) return alone[part];
   if (part === undefined || !Object.hasOwn(names, part)) return name;
   const inside = names[part];
-  const joint = part === 'ffn_down_exps.weight' && tensors.has(`blk.${layer}.ffn_gate_up_exps.weight`);
-  return `model.layers.${layer}.${joint ? inside.replace(/\.weight$/, '') : inside}`;
+  const joint = part === 'ffn_down_exps.weight' && keys.has(`blk.${block}.ffn_gate_up_exps.weight`);
+  const before = prefix?.(keys, Number(block)) ?? `model.layers.${block}`;
+  return `${before}.${joint ? inside.replace(/\.weight$/, '') : inside}`;
 }
 
 /** End of text, of a turn and of a message, where the metadata name them, and what the family adds. */

@@ -1,4 +1,8 @@
-/** Parts of the layers of Qwen3.5 and its relatives: which tensors they have, by their published names, and those as weights. */
+/**
+ * Parts of the layers of Qwen3.5 and its relatives: which tensors they have, by their published names, and those as weights.
+ * `rewritten`: the tensors are those of a GGUF file, whose converter changes values. Norms hold the factor itself and not what it is
+ * above 1, the decay rates are no longer logarithms, and value heads are in another order (DeltaShape.tiled).
+ */
 
 import type { Tensor } from '../compute/arenas.ts';
 import type { Compute } from '../compute/compute.ts';
@@ -12,22 +16,29 @@ import type { DenseTensor, PlacedWeights } from './family.ts';
 import { mlpWeights } from './sparse-mlp.ts';
 import { centredNorm, matrix, norm, vector } from './tensors.ts';
 
+/** A norm of the layers; that inside Gated DeltaNet is plain in all files. */
+export function layerNorm(name: string, length: number, rewritten: boolean): DenseTensor {
+  return rewritten ? norm(name, length) : centredNorm(name, length);
+}
+
 /** Norms, router and gated shared expert (of a width) of a layer. */
-export function moeTensors(moe: MoeShape, width: number, p: string): DenseTensor[] {
+export function moeTensors(moe: MoeShape, width: number, p: string, rewritten: boolean): DenseTensor[] {
   const hidden = moe.hiddenSize;
+  const gate = `${p}.mlp.shared_expert_gate.weight`;
   return [
-    centredNorm(`${p}.input_layernorm.weight`, hidden),
-    centredNorm(`${p}.post_attention_layernorm.weight`, hidden),
+    layerNorm(`${p}.input_layernorm.weight`, hidden, rewritten),
+    layerNorm(`${p}.post_attention_layernorm.weight`, hidden, rewritten),
     matrix(`${p}.mlp.gate.weight`, 'router', moe.experts, hidden),
     matrix(`${p}.mlp.shared_expert.gate_proj.weight`, 'shared', width, hidden),
     matrix(`${p}.mlp.shared_expert.up_proj.weight`, 'shared', width, hidden),
     matrix(`${p}.mlp.shared_expert.down_proj.weight`, 'shared', hidden, width),
-    matrix(`${p}.mlp.shared_expert_gate.weight`, 'gate', 1, hidden),
+    { ...matrix(gate, 'gate', 1, hidden), ...(rewritten && { stored: [hidden] }) },
   ];
 }
 
 /** Attention whose queries come with gates. */
-export function attentionTensors({ hiddenSize, heads, kvHeads, headDim }: AttentionShape, p: string): DenseTensor[] {
+export function attentionTensors(shape: AttentionShape, p: string, rewritten: boolean): DenseTensor[] {
+  const { hiddenSize, heads, kvHeads, headDim } = shape;
   const q = heads * headDim;
   const kv = kvHeads * headDim;
   return [
@@ -35,13 +46,18 @@ export function attentionTensors({ hiddenSize, heads, kvHeads, headDim }: Attent
     matrix(`${p}.self_attn.k_proj.weight`, 'attention', kv, hiddenSize),
     matrix(`${p}.self_attn.v_proj.weight`, 'attention', kv, hiddenSize),
     matrix(`${p}.self_attn.o_proj.weight`, 'attention', hiddenSize, q),
-    centredNorm(`${p}.self_attn.q_norm.weight`, headDim),
-    centredNorm(`${p}.self_attn.k_norm.weight`, headDim),
+    layerNorm(`${p}.self_attn.q_norm.weight`, headDim, rewritten),
+    layerNorm(`${p}.self_attn.k_norm.weight`, headDim, rewritten),
   ];
 }
 
+/** Name of the decay rates. */
+function ratesName(p: string, rewritten: boolean): string {
+  return rewritten ? `${p}.decay_rates` : `${p}.A_log`;
+}
+
 /** Gated DeltaNet. */
-export function deltaTensors(shape: DeltaNetShape, layer: string): DenseTensor[] {
+export function deltaTensors(shape: DeltaNetShape, layer: string, rewritten: boolean): DenseTensor[] {
   const p = `${layer}.linear_attn`;
   const { hiddenSize, valueHeads, valueDim, taps } = shape;
   const channels = deltaChannels(shape);
@@ -52,8 +68,8 @@ export function deltaTensors(shape: DeltaNetShape, layer: string): DenseTensor[]
     matrix(`${p}.in_proj_a.weight`, 'gate', valueHeads, hiddenSize),
     matrix(`${p}.in_proj_b.weight`, 'gate', valueHeads, hiddenSize),
     matrix(`${p}.out_proj.weight`, 'attention', hiddenSize, values),
-    { ...vector(`${p}.conv1d.weight`, channels * taps), stored: [channels, 1, taps] },
-    vector(`${p}.A_log`, valueHeads),
+    { ...vector(`${p}.conv1d.weight`, channels * taps), stored: rewritten ? [channels, taps] : [channels, 1, taps] },
+    vector(ratesName(p, rewritten), valueHeads),
     vector(`${p}.dt_bias`, valueHeads),
     norm(`${p}.norm.weight`, valueDim),
   ];
@@ -73,7 +89,7 @@ export function attentionWeights(weights: PlacedWeights, p: string): AttentionWe
   };
 }
 
-export function deltaWeights(weights: PlacedWeights, layer: string): DeltaNetWeights {
+export function deltaWeights(weights: PlacedWeights, layer: string, rewritten: boolean): DeltaNetWeights {
   const p = `${layer}.linear_attn`;
   return {
     inputNorm: weights.vector(`${layer}.input_layernorm.weight`),
@@ -83,7 +99,7 @@ export function deltaWeights(weights: PlacedWeights, layer: string): DeltaNetWei
     b: weights.matrix(`${p}.in_proj_b.weight`),
     out: weights.matrix(`${p}.out_proj.weight`),
     conv: weights.vector(`${p}.conv1d.weight`),
-    rates: { values: weights.vector(`${p}.A_log`), areLogarithms: true },
+    rates: { values: weights.vector(ratesName(p, rewritten)), areLogarithms: !rewritten },
     dtBias: weights.vector(`${p}.dt_bias`),
     norm: weights.vector(`${p}.norm.weight`),
   };

@@ -14,12 +14,12 @@ import { PredictionLayer } from '../layers/mtp.ts';
 import { ropeTable } from '../layers/rope.ts';
 import type { StateShape } from '../layers/state.ts';
 import { count, eosField, LIMITS, parseTextFields, positive } from './config.ts';
-import { expertNames, fusedForm, separateForm } from './expert-forms.ts';
+import { expertNames, fusedForm, separateForm, stackedForm } from './expert-forms.ts';
 import type { BuildContext, Family, Model, ModelShape, Parts, TensorTable } from './family.ts';
 import { checkExperts } from './gqa-config.ts';
 import * as blocks from './qwen3-5-blocks.ts';
 import { ropeConfig, ropeFields, ropeOf } from './rope-config.ts';
-import { centredNorm, matrix, modelOf } from './tensors.ts';
+import { matrix, modelOf } from './tensors.ts';
 
 // ---- config ---------------------------------------------------------------------------------------------------------
 
@@ -62,6 +62,8 @@ const schema = z.object({
   hidden_act: z.literal('silu').default('silu'),
   tie_word_embeddings: z.boolean().default(false),
   eos_token_id: eosField,
+  /** Set by the reader of GGUF files alone (gguf-architectures.ts); containers made of them have it too. */
+  gguf_rewritten_weights: z.boolean().default(false),
 });
 
 export type Qwen35MoeConfig = ReturnType<typeof parseConfig>;
@@ -120,7 +122,7 @@ function parts(c: Qwen35MoeConfig) {
       hiddenSize,
       keyHeads: c.linear_num_key_heads,
       valueHeads: c.linear_num_value_heads,
-      tiled: false,
+      tiled: c.gguf_rewritten_weights,
       keyDim: c.linear_key_head_dim,
       valueDim: c.linear_value_head_dim,
       taps: c.linear_conv_kernel_dim,
@@ -157,27 +159,33 @@ function layerPrefix(c: Qwen35MoeConfig, layer: number): string {
 
 function tensors(c: Qwen35MoeConfig, { mtp }: Parts): TensorTable {
   const hidden = c.hidden_size;
+  const rewritten = c.gguf_rewritten_weights;
   const { attention, delta, moe } = parts(c);
   const dense = [
     matrix(`${c.prefix}.embed_tokens.weight`, 'embedding', c.vocab_size, hidden),
-    centredNorm(`${c.prefix}.norm.weight`, hidden),
+    blocks.layerNorm(`${c.prefix}.norm.weight`, hidden, rewritten),
   ];
   if (!c.tie_word_embeddings) dense.push(matrix(HEAD, 'head', c.vocab_size, hidden));
-  const feedForward = (p: string) => blocks.moeTensors(moe, c.shared_expert_intermediate_size, p);
+  const feedForward = (p: string) => blocks.moeTensors(moe, c.shared_expert_intermediate_size, p, rewritten);
   for (const [layer, full] of c.isFull.entries()) {
     const p = layerPrefix(c, layer);
-    const mixer = full ? blocks.attentionTensors(attention, p) : blocks.deltaTensors(delta, p);
+    const mixer = full ? blocks.attentionTensors(attention, p, rewritten) : blocks.deltaTensors(delta, p, rewritten);
     dense.push(...mixer, ...feedForward(p));
   }
   if (mtp) {
     const p = layerPrefix(c, c.num_hidden_layers);
-    const head = [matrix('mtp.fc.weight', 'mlp', hidden, 2 * hidden), ...MTP_NORMS.map(n => centredNorm(n, hidden))];
-    const all = [...head, ...blocks.attentionTensors(attention, p), ...feedForward(p)];
+    const norms = MTP_NORMS.map(name => blocks.layerNorm(name, hidden, rewritten));
+    const head = [matrix('mtp.fc.weight', 'mlp', hidden, 2 * hidden), ...norms];
+    const all = [...head, ...blocks.attentionTensors(attention, p, rewritten), ...feedForward(p)];
     dense.push(...all.map(tensor => ({ ...tensor, mtp: true as const })));
   }
   const experts = shape(c, { mtp }).moeLayers.flatMap(layer => {
     const p = `${layerPrefix(c, layer)}.mlp.experts`;
-    const forms = (e: number) => [fusedForm(p, e, c.num_experts, c.moe_intermediate_size), separateForm(p, e)];
+    const forms = (e: number) => [
+      fusedForm(p, e, c.num_experts, c.moe_intermediate_size),
+      separateForm(p, e),
+      stackedForm(p, e, c.num_experts),
+    ];
     return Array.from({ length: c.num_experts }, (_, e) => expertNames(layer, e, p, forms(e)));
   });
   const ignored = [/^(?:model\.)?visual\./, /\.rotary_emb\.inv_freq$/];
@@ -213,7 +221,7 @@ function build(c: Qwen35MoeConfig, { compute, weights, experts, maxRows, context
   };
   const mixers = c.isFull.map((full, layer) => {
     if (full) return attend(layer);
-    const own = blocks.deltaWeights(weights, layerPrefix(c, layer));
+    const own = blocks.deltaWeights(weights, layerPrefix(c, layer), c.gguf_rewritten_weights);
     return new DeltaNet(compute, { layer, state: first[layer] }, delta, own, deltaWork);
   });
   const moeOf = (layer: number) => blocks.moeLayer(compute, layer, weights, layerPrefix(c, layer), c, shared);

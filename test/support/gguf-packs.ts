@@ -10,11 +10,11 @@ import type { Checkpoint, TensorInfo } from '../../src/formats/checkpoint-types.
 import { decode, encode, type GgufDtype, type GgufFloat, typeId } from './gguf-blocks.ts';
 import type { GgufEntry, GgufField, GgufFile } from './gguf-writer.ts';
 
-type Json = Record<string, unknown>;
-type Pair = [string, GgufField];
+export type Json = Record<string, unknown>;
+export type Pair = [string, GgufField];
 
 /** A tensor as float32. */
-interface Floats {
+export interface Floats {
   readonly name: string;
   /** Rows first. */
   readonly shape: readonly number[];
@@ -68,7 +68,7 @@ export function readBytes(checkpoint: Checkpoint, { file, offset, bytes }: Tenso
   return data;
 }
 
-function readTensor(checkpoint: Checkpoint, tensor: TensorInfo): Floats {
+export function readTensor(checkpoint: Checkpoint, tensor: TensorInfo): Floats {
   const { name, shape, dtype } = tensor;
   return { name, shape, values: decode(dtype as GgufFloat, readBytes(checkpoint, tensor)) };
 }
@@ -185,13 +185,15 @@ export function packAsGguf(directory: string, architecture: string, options: Pac
   const own = new Set([...(options.metadata ?? []).map(([key]) => key), ...(options.without ?? [])]);
   return {
     metadata: [...metadata.filter(([key]) => !own.has(key)), ...(options.metadata ?? [])],
-    tensors: tensors.map(tensor => entryOf(tensor, architecture, options.dtype ?? (() => 'BF16'))),
+    tensors: tensors.map(tensor =>
+      entryOf(ggufName(tensor.name, architecture), tensor, options.dtype ?? (() => 'BF16')),
+    ),
   };
 }
 
-function entryOf(tensor: Floats, architecture: string, dtypeOf: NonNullable<PackOptions['dtype']>): GgufEntry {
-  const name = ggufName(tensor.name, architecture);
-  const isPlain = tensor.shape.length === 1 || /ffn_gate_inp|_exps\.bias/.test(name);
+/** `name`: that of the GGUF file. */
+export function entryOf(name: string, tensor: Floats, dtypeOf: NonNullable<PackOptions['dtype']>): GgufEntry {
+  const isPlain = tensor.shape.length === 1 || /ffn_gate_inp|_exps\.bias|ssm_conv1d/.test(name);
   const dtype = isPlain ? 'F32' : dtypeOf(name, tensor.shape[tensor.shape.length - 1]);
   const bytes = encode(dtype, tensor.values);
   return { name, dims: [...tensor.shape].reverse(), type: typeId(dtype as GgufDtype), bytes };
@@ -226,7 +228,7 @@ const KEYS: Readonly<Record<string, readonly [key: string, type: string]>> = {
   qk_rope_head_dim: ['rope.dimension_count', 'u32'],
 };
 
-function modelMetadata(config: Json, a: string): Pair[] {
+export function modelMetadata(config: Json, a: string): Pair[] {
   const number = (field: string) => Number(config[field]);
   const prediction = Number(config.num_nextn_predict_layers ?? 0);
   const pairs: Pair[] = [
