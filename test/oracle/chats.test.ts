@@ -1,6 +1,6 @@
 /** How the models of the packs talk, as directories and as GGUF files, whose template and tokens are in the metadata. */
 
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
@@ -60,3 +60,20 @@ test.each(PACKS.filter(([, , , , architecture]) => architecture !== null))(
     expect(chat.stopTokens).toEqual(expect.arrayContaining([...stops]));
   },
 );
+
+test('docs/chat-formats.md tells what the families say', () => {
+  const text = readFileSync(new URL('../../docs/chat-formats.md', import.meta.url), 'utf8');
+  const rows = text.split('\n').filter(line => line.startsWith('| `'));
+  let above = '';
+  for (const [pack] of PACKS) {
+    const { modelType, chat } = familyOf(openModel(packDirectory(pack)).config);
+    const row = rows.find(
+      line => line.split('|')[1].includes(`\`${modelType}\``) && line.includes(`\`${chat.format ?? 'json'}\``),
+    );
+    expect(row, modelType).toBeDefined();
+    const known = row!.includes('the same') ? row + above : row!;
+    for (const token of chat.stopTokens) expect(known, modelType).toContain(`\`${token}\``);
+    if (chat.thinking.variable !== null) expect(row).toContain(`\`${chat.thinking.variable}\``);
+    above = row!;
+  }
+});
