@@ -276,8 +276,10 @@ export class Compute {
     }
   }
 
-  allFinite(x: Tensor, n: number): boolean {
-    return this.lanes.kernels[0].allFinite(x.at[0], n * x.columns) === 1;
+  /** Of rows first..first+n-1 where the arena has them. */
+  allFinite(x: Tensor, n: number, arena = 0, first = 0): boolean {
+    const at = x.at[arena] + first * x.columns * 4;
+    return this.lanes.kernels[arena].allFinite(at, n * x.columns) === 1;
   }
 
   /** Makes sure an arena has the current rows of an input in the form that `w` reads. */

@@ -9,6 +9,7 @@ import type { Tensor } from '../compute/arenas.ts';
 import type { Clamped, Compute, Input } from '../compute/compute.ts';
 import { addRowsAt, combine } from '../compute/rows.ts';
 import type { ExpertStore } from '../experts/store.ts';
+import { requireFinite } from './finite.ts';
 import type { LookAhead } from './look-ahead.ts';
 import type { SharedExpert } from './mlp.ts';
 import type { RouterWorkspace, Routing } from './router.ts';
@@ -123,7 +124,7 @@ export class RoutedExperts {
     }
     combine(this.#compute, x, this.#work.parts, routing.weights, this.#shape.topK, shared, n);
     this.#compute.run();
-    if (!this.#compute.allFinite(x, n)) this.#reportNonFinite(routing, n);
+    if (!this.#compute.allFinite(x, n)) this.#reportNonFinite(routing, shared, n);
   }
 
   /** Counting sort of the (row, slot) pairs; returns how many distinct experts there are. */
@@ -198,6 +199,8 @@ export class RoutedExperts {
       this.#addBiases(UP, arena, up, experts);
       compute.run();
     }
+    // a clamp would make an infinity an ordinary number
+    if (this.#shape.clamped !== null) this.#requireFiniteWave(arena, experts, rows);
     compute.swigluInto(hidden, up, arena, rows, this.#shape.clamped);
     compute.run();
     // in arena 0 outputs go straight to their (row, slot); elsewhere, or when something is added, they are collected first
@@ -273,21 +276,34 @@ export class RoutedExperts {
     }
   }
 
-  #reportNonFinite(routing: Routing, n: number): never {
+  /** Gate and up of a wave, whose rows follow each other expert by expert. */
+  #requireFiniteWave(arena: number, experts: number, rows: number): void {
+    const tensors = [this.#work.hidden.x, this.#work.up];
+    const areFinite = (n: number, first: number) => tensors.every(x => this.#compute.allFinite(x, n, arena, first));
+    if (areFinite(rows, 0)) return;
+    for (let i = 0, first = 0; i < experts; i++) {
+      const pairs = this.#pairCount(this.#wave[i]);
+      if (!areFinite(pairs, first)) throw this.#nonFinite(this.#distinct[this.#wave[i]]);
+      first += pairs;
+    }
+  }
+
+  #nonFinite(expert: number): NumericError {
+    return new NumericError('NON_FINITE', `layer ${this.#layer}, expert ${expert} gave a value that is not finite`, {
+      hint: 'the weights or scales of this expert may be damaged; run again with --verify or convert the model anew',
+      details: { layer: this.#layer, expert },
+    });
+  }
+
+  #reportNonFinite(routing: Routing, shared: Tensor | null, n: number): never {
     const { hiddenSize, topK } = this.#shape;
     const parts = this.#compute.arenas.floats(this.#work.parts);
     const ids = this.#compute.arenas.ints(routing.ids);
     for (let pair = 0; pair < n * topK; pair++) {
-      if (parts.subarray(pair * hiddenSize, (pair + 1) * hiddenSize).every(Number.isFinite)) continue;
-      throw new NumericError(
-        'NON_FINITE',
-        `layer ${this.#layer}, expert ${ids[pair]} gave a value that is not finite`,
-        {
-          hint: 'the weights or scales of this expert may be damaged; run again with --verify or convert the model anew',
-          details: { layer: this.#layer, expert: ids[pair] },
-        },
-      );
+      const part = parts.subarray(pair * hiddenSize, (pair + 1) * hiddenSize);
+      if (!part.every(Number.isFinite)) throw this.#nonFinite(ids[pair]);
     }
+    if (shared) requireFinite(this.#compute, shared, n, 'shared expert', this.#layer);
     throw new NumericError(
       'NON_FINITE',
       `the sum of the experts of layer ${this.#layer} is not finite, though each is`,
