@@ -49,6 +49,9 @@ export function checkGroups(
 
 export const positive = z.number().positive().finite();
 
+/** Added to a mean square before its root; published ones are 1e-6 and 1e-5. Beyond this a norm would hide what it is given. */
+export const epsilon = positive.max(1);
+
 /** One id, several, or none -> a list. */
 export const eosField = z
   .union([z.number().int().min(0), z.array(z.number().int().min(0)).max(MAX_EOS_IDS), z.null()])

@@ -3,7 +3,7 @@
 import { z } from 'zod';
 import { type AttentionShape, PLAIN } from '../layers/attention.ts';
 import type { RouterShape } from '../layers/router.ts';
-import { count, eosField, LIMITS, positive } from './config.ts';
+import { count, eosField, epsilon, LIMITS } from './config.ts';
 import type { GqaMoe } from './gqa-moe.ts';
 import { type RopeConfig, ropeFields, ropeOf } from './rope-config.ts';
 
@@ -17,7 +17,7 @@ export const decoderFields = {
   head_dim: count(LIMITS.headDim).nullish(),
   vocab_size: count(LIMITS.vocabulary),
   max_position_embeddings: count(LIMITS.context),
-  rms_norm_eps: positive,
+  rms_norm_eps: epsilon,
   hidden_act: z.literal('silu').default('silu'),
   tie_word_embeddings: z.boolean().default(false),
   eos_token_id: eosField,

@@ -32,7 +32,7 @@ export type MinimaxM2Config = ReturnType<typeof parseConfig>;
 
 function parseConfig(raw: Readonly<Record<string, unknown>>) {
   const c = parseFields('minimax_m2', schema, raw, (c, issue) => {
-    checkDecoder(c, rope(c).partial, issue);
+    checkDecoder(c, rope(c, issue).partial, issue);
     checkExperts(c.num_experts_per_tok, c.num_local_experts, issue);
     if ((c.rotary_dim ?? 0) > headDimOf(c)) issue('rotary_dim', 'must not exceed head_dim');
   });
@@ -40,9 +40,9 @@ function parseConfig(raw: Readonly<Record<string, unknown>>) {
 }
 
 /** The share that is rotated is given as a number of elements. */
-function rope(c: z.output<typeof schema>) {
+function rope(c: z.output<typeof schema>, issue?: (path: string, message: string) => void) {
   const partial = c.rotary_dim === undefined ? 1 : c.rotary_dim / headDimOf(c);
-  return ropeConfig(c, { theta: 5e6, partial });
+  return ropeConfig(c, { theta: 5e6, partial }, issue);
 }
 
 function describe(c: MinimaxM2Config): GqaMoe {

@@ -4,7 +4,7 @@ import { z } from 'zod';
 import type { MlaShape } from '../layers/mla.ts';
 import { yarnScale } from '../layers/rope.ts';
 import type { RouterShape } from '../layers/router.ts';
-import { checkGroups, count, eosField, LIMITS, positive } from './config.ts';
+import { checkGroups, count, eosField, epsilon, LIMITS, positive } from './config.ts';
 import { expertNames, separateForm, stackedForm } from './expert-forms.ts';
 import type { MlaMoe } from './mla-moe.ts';
 import { type RopeConfig, ropeConfig, ropeFields, ropeOf } from './rope-config.ts';
@@ -36,7 +36,7 @@ export const mlaFields = {
   vocab_size: count(LIMITS.vocabulary),
   max_position_embeddings: count(LIMITS.context),
   ...ropeFields,
-  rms_norm_eps: positive,
+  rms_norm_eps: epsilon,
   hidden_act: z.literal('silu').default('silu'),
   attention_bias: z.literal(false).default(false),
   tie_word_embeddings: z.boolean().default(false),

@@ -8,7 +8,7 @@ import { PLAIN } from '../layers/attention.ts';
 import { inverseFrequencies } from '../layers/rope.ts';
 import { plainChoice } from '../layers/router.ts';
 import type { ExpertNames } from '../quant/refs.ts';
-import { count, eosField, LIMITS, parseFields, positive } from './config.ts';
+import { count, eosField, epsilon, LIMITS, parseFields, positive } from './config.ts';
 import { expertNames, separateForm, stackedForm } from './expert-forms.ts';
 import type { Family } from './family.ts';
 import { type GqaMoe, gqaMoeFamily } from './gqa-moe.ts';
@@ -28,7 +28,7 @@ const schema = z.object({
   rope_theta: positive.optional(),
   rope_scaling: z.null({ message: 'must be null: scaled rotary positions are not supported for olmoe' }).optional(),
   rope_parameters: z.object({ rope_type: z.literal('default'), rope_theta: positive }).nullish(),
-  rms_norm_eps: positive.default(1e-5),
+  rms_norm_eps: epsilon.default(1e-5),
   clip_qkv: positive.nullable().default(null),
   hidden_act: z.literal('silu').default('silu'),
   attention_bias: z.literal(false).default(false),

@@ -10,12 +10,15 @@ import { LIMITS, positive } from './config.ts';
 const TYPES = ['default', 'yarn'] as const;
 const TYPE_MESSAGE = `must be one of ${TYPES.join(', ')}: other rotary scalings are not supported`;
 
+/** The base of the frequencies: they must fall. */
+const theta = positive.min(1);
+
 const scaling = z.object({
   rope_type: z.enum(TYPES, { message: TYPE_MESSAGE }).optional(),
   type: z.enum(TYPES, { message: TYPE_MESSAGE }).optional(),
-  rope_theta: positive.optional(),
+  rope_theta: theta.optional(),
   partial_rotary_factor: positive.max(1).optional(),
-  factor: positive.optional(),
+  factor: positive.min(1).optional(),
   original_max_position_embeddings: positive.max(LIMITS.context).optional(),
   beta_fast: positive.default(32),
   beta_slow: positive.default(1),
@@ -27,7 +30,7 @@ const scaling = z.object({
 
 /** Fields to be spread into a family's schema. */
 export const ropeFields = {
-  rope_theta: positive.optional(),
+  rope_theta: theta.optional(),
   rope_scaling: scaling.nullish(),
   rope_parameters: scaling.nullish(),
   partial_rotary_factor: positive.max(1).optional(),
@@ -39,7 +42,7 @@ export interface RopeConfig {
   readonly theta: number;
   /** Share of a head that is rotated. */
   readonly partial: number;
-  readonly yarn: z.output<typeof scaling> | null;
+  readonly yarn: Scaling | null;
 }
 
 /** Throws nothing: relations are told to `issue`. maxContext: of the config, where YaRN names no original one. */
@@ -50,7 +53,12 @@ export function ropeConfig(
 ): RopeConfig {
   const key = c.rope_parameters ? 'rope_parameters' : 'rope_scaling';
   const given = c.rope_parameters ?? c.rope_scaling ?? null;
-  const type = given?.rope_type ?? given?.type ?? 'default';
+  const type = typeOf(given);
+  if (given?.type && given.type !== type) issue(`${key}.type`, 'must be the same as rope_type');
+  if (c.rope_parameters && c.rope_scaling && !sameScaling(c.rope_parameters, c.rope_scaling)) {
+    issue('rope_scaling', 'must mean the same as rope_parameters');
+  }
+  if (type === 'default' && (given?.factor ?? 1) !== 1) issue(`${key}.rope_type`, 'must be given with a factor');
   if (type === 'yarn' && given?.factor === undefined) issue(`${key}.factor`, 'must be given for yarn');
   if (type === 'yarn' && given?.original_max_position_embeddings === undefined) {
     issue(`${key}.original_max_position_embeddings`, 'must be given for yarn');
@@ -60,6 +68,16 @@ export function ropeConfig(
     partial: given?.partial_rotary_factor ?? c.partial_rotary_factor ?? defaults.partial ?? 1,
     yarn: type === 'yarn' ? given : null,
   };
+}
+
+type Scaling = z.output<typeof scaling>;
+
+function typeOf(given: Scaling | null): (typeof TYPES)[number] {
+  return given?.rope_type ?? given?.type ?? 'default';
+}
+
+function sameScaling(a: Scaling, b: Scaling): boolean {
+  return typeOf(a) === typeOf(b) && (a.factor ?? 1) === (b.factor ?? 1);
 }
 
 /** Frequencies for `rotaryDim` elements of a head, and the factor of cosines and sines, as transformers computes them. */
