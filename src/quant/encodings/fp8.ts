@@ -57,8 +57,9 @@ function scalesName(checkpoint: Checkpoint, codes: TensorInfo): string {
 /** The block size is never guessed from shapes: several fit. */
 function rowsOfBlock(checkpoint: Checkpoint, codes: TensorInfo): number {
   const size = quantizationConfig(checkpoint).weight_block_size;
-  const [blockRows, blockColumns] = Array.isArray(size) ? size : [];
-  if (Number.isInteger(blockRows) && blockRows > 0 && blockColumns === FP8_BLOCK) return blockRows;
+  const [blockRows, blockColumns, ...more] = Array.isArray(size) ? size : [];
+  const isBlock = Number.isSafeInteger(blockRows) && blockRows > 0 && blockColumns === FP8_BLOCK;
+  if (isBlock && more.length === 0) return blockRows;
   const got = size === undefined ? 'none' : JSON.stringify(size).slice(0, 40);
   const what = `is F8_E4M3, for which config.json must state weight_block_size [rows, ${FP8_BLOCK}]; it states ${got}`;
   throw refuse(checkpoint, codes, 'ENCODING_UNSUPPORTED', what, { expected: `[rows, ${FP8_BLOCK}]`, got });

@@ -7,7 +7,7 @@
 import type { ModelFileError } from '../../common/errors.ts';
 import type { Checkpoint, TensorInfo } from '../../formats/checkpoint-types.ts';
 import { GROUP, type TileLayout } from '../layouts.ts';
-import { missing, refuse, unsupported } from '../refuse.ts';
+import { missing, refuse, unsupported, wrongShape } from '../refuse.ts';
 import { type MatrixSource, rowRange, type Wanted } from './source.ts';
 
 /** One of the forms: what it takes for `rows` x `columns`, and the layout it is packed into (null: known but not read). */
@@ -106,7 +106,15 @@ export function sidecarMatrix(checkpoint: Checkpoint, weight: TensorInfo, wanted
     throw refuse(checkpoint, weight, 'TENSOR_WRONG_SHAPE', what, { expected: of, got: weight.shape });
   }
   const form = formOf(checkpoint, weight, of, columns, weight.bytes / matrices, scales.bytes / 4 / matrices);
+  requireRows(checkpoint, scales, [...(slice ? [slice.of] : []), of], form.scales(1, columns));
   return sidecarRows(form, weight, scales, wanted);
+}
+
+/** Scales are a flat list, or have the dimensions `rows` and then those of one row. */
+function requireRows(checkpoint: Checkpoint, scales: TensorInfo, rows: readonly number[], perRow: number): void {
+  const { shape } = scales;
+  if (shape.length <= 1 || rows.every((size, i) => shape[i] === size)) return;
+  throw wrongShape(checkpoint, scales, [...rows, perRow]);
 }
 
 /** The one readable form that the sizes allow. */
