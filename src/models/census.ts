@@ -82,12 +82,16 @@ export function requireKnown(checkpoint: Checkpoint, table: TensorTable): void {
     if (merged) known.add(merged.weights).add(merged.scales);
     for (const form of forms) for (const { name } of refsOf(form)) known.add(name);
   }
-  const isKnown = (name: string): boolean => known.has(name) || table.ignored.some(pattern => pattern.test(name));
+  const { head } = table;
+  const notHead = head && !isStored(checkpoint, head.sign) ? head.names : null;
+  const isIgnored = (name: string): boolean =>
+    table.ignored.some(pattern => pattern.test(name)) && notHead?.test(name) !== true;
+  const isKnown = (name: string): boolean => known.has(name) || isIgnored(name);
   const unknown = [...checkpoint.tensors.keys()].filter(name => {
     if (isKnown(name)) return false;
     const matrix = matrixOfCompanion(name);
     if (matrix === null) return true;
-    return !table.ignored.some(pattern => pattern.test(matrix)) && !(known.has(matrix) && isStored(checkpoint, matrix));
+    return !isIgnored(matrix) && !(known.has(matrix) && isStored(checkpoint, matrix));
   });
   if (unknown.length === 0) return;
   const count = unknown.length === 1 ? '1 tensor' : `${unknown.length} tensors`;

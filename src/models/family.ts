@@ -75,6 +75,11 @@ export interface TensorTable {
   readonly expertWidth: number;
   /** Tensors that published files contain and this forward pass does not need. */
   readonly ignored: readonly RegExp[];
+  /**
+   * A prediction head that is stored as one more layer: `names` are ignored only where the files have `sign`, which no other layer
+   * has. Without it they are a layer that config.json does not count.
+   */
+  readonly head?: { readonly names: RegExp; readonly sign: string };
 }
 
 /** Which parts of a model are wanted. */

@@ -1,7 +1,7 @@
 /** Tensors of a prediction head that is stored as one more decoder layer (DeepSeek-V3, GLM-4.5, GLM-5); see layers/mtp.ts. */
 
 import type { PredictionWeights } from '../layers/mtp.ts';
-import type { DenseTensor, PlacedWeights } from './family.ts';
+import type { DenseTensor, PlacedWeights, TensorTable } from './family.ts';
 import { matrix, norm } from './tensors.ts';
 
 /**
@@ -11,6 +11,11 @@ import { matrix, norm } from './tensors.ts';
 export function ignoredOfPrediction(p: string, isWanted: boolean): RegExp {
   const copies = isWanted ? '(embed_tokens|shared_head\\.head)\\.' : '';
   return new RegExp(`^${p.replaceAll('.', '\\.')}\\.${copies}`);
+}
+
+/** How the head is told from a layer of the main model. */
+export function headOf(p: string): NonNullable<TensorTable['head']> {
+  return { names: ignoredOfPrediction(p, false), sign: namesOf(p).project };
 }
 
 function namesOf(p: string) {

@@ -7,7 +7,7 @@ import { Decoder, type Mixer } from '../layers/decoder.ts';
 import { PredictionLayer } from '../layers/mtp.ts';
 import type { StateShape } from '../layers/state.ts';
 import type { BuildContext, DenseTensor, Model, ModelShape, Parts, TensorTable } from './family.ts';
-import { ignoredOfPrediction, predictionTensors, predictionWeights } from './prediction-tensors.ts';
+import { headOf, ignoredOfPrediction, predictionTensors, predictionWeights } from './prediction-tensors.ts';
 import { routedExperts, type SparseMlp, SparseMlps, sparseMlpTensors } from './sparse-mlp.ts';
 import { matrix, modelOf, norm } from './tensors.ts';
 
@@ -83,7 +83,8 @@ function tensorsOf(m: SparseDecoder, parts: Parts): TensorTable {
   if (m.tied) ignored.push(/^lm_head\.weight$/);
   if (m.hasPrediction) ignored.push(ignoredOfPrediction(predictionPrefix(m), parts.mtp));
   const experts = layersOf(m, parts).flatMap(layer => routedExperts(m, layer));
-  return { dense, experts, hiddenSize, expertWidth, ignored };
+  const head = m.hasPrediction ? { head: headOf(predictionPrefix(m)) } : {};
+  return { dense, experts, hiddenSize, expertWidth, ignored, ...head };
 }
 
 function buildDecoder(m: SparseDecoder, context: BuildContext): Model {
