@@ -31,7 +31,8 @@ function scriptedEngine(context: number): Engine {
     yield { type: 'end', text, tokenIds: [5], finishReason, stopReason: null, stats: STATS };
   }
   const encode = async (prompt: unknown) => Array((prompt as { messages: unknown[] }).messages.length).fill(1);
-  return { info: { context, maxContext: 100 }, generate, encode } as unknown as Engine;
+  const text = { template: null, addedTokens: [], chat: {} };
+  return { info: { context, maxContext: 100 }, text, generate, encode } as unknown as Engine;
 }
 
 async function talk(

@@ -37,6 +37,17 @@ function stopIds(model: string): number[] {
   return [...new Set([...family.eosIds(family.parseConfig(config)), ...generation, ...tokens])];
 }
 
+/** How a prompt ends, or what it says, with thinking on and off. */
+const SWITCHES: readonly (readonly [packs: RegExp, on: RegExp, off: RegExp])[] = [
+  [/^qwen3-moe/, /assistant\n$/, /<think>\n\n<\/think>\n\n$/],
+  [/^qwen36/, /<think>\n$/, /<think>\n\n<\/think>\n\n$/],
+  [/^glm4-moe/, /<\|assistant\|>$/, /\/nothink<\|assistant\|>\n<think><\/think>$/],
+  [/^glm-moe-dsa/, /Effort: Max.*<think>$/s, /^(?!.*Effort).*<think><\/think>$/s],
+  [/^minimax-m2/, /<think>\n$/, /<think>\n$/],
+  [/^gpt-oss/, /Reasoning: medium/, /Reasoning: low/],
+  [/^deepseek-v3/, /<think>$/, /<\/think>$/],
+];
+
 describe.each(ALL_PACKS)('$name', ({ name }) => {
   const model = packDirectory(name);
 
@@ -57,6 +68,14 @@ describe.each(ALL_PACKS)('$name', ({ name }) => {
       const stopped = (await server.post('/v1/chat/completions', { ...chat, logit_bias: { [id]: 100 } })).body;
       const { finish_reason: finish, message: last } = stopped.choices[0];
       expect([finish, last.content, stopped.usage.completion_tokens], `id ${id}`).toEqual(['stop', '', 1]);
+    }
+
+    const [, on, off] = SWITCHES.find(([packs]) => packs.test(name)) ?? [];
+    const prompt = async (more: object) => (await server.post('/apply-template', { ...chat, ...more })).body.prompt;
+    if (on) expect(await prompt({ enable_thinking: true })).toMatch(on);
+    if (off) {
+      expect(await prompt({ chat_template_kwargs: { thinking: false } })).toMatch(off);
+      expect(await prompt({ reasoning_effort: 'none' })).toMatch(off);
     }
     expect((await server.stop()).code).toBe(0);
   });
