@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { copyPack, INDEX, readShard, temporaryDirectory, writeShard } from '../../test/hostile/fixtures.ts';
 import { type PackOptions, packAsGguf } from '../../test/support/gguf-packs.ts';
+import { qwen35AsGguf } from '../../test/support/gguf-qwen35.ts';
 import { writeGguf } from '../../test/support/gguf-writer.ts';
 import { packDirectory, scoreWith } from '../../test/support/packs.ts';
 import { openCheckpoint } from '../formats/checkpoint.ts';
@@ -30,11 +31,17 @@ const refused = (code: string, message: RegExp) =>
 
 describe('GGUF', () => {
   const write = (pack: string, architecture: string, options: PackOptions = {}): string =>
-    writeGguf(join(temporaryDirectory(), `${pack}.gguf`), packAsGguf(packDirectory(pack), architecture, options));
+    writeGguf(
+      join(temporaryDirectory(), `${pack}.gguf`),
+      architecture === 'qwen35moe'
+        ? qwen35AsGguf(packDirectory(pack))
+        : packAsGguf(packDirectory(pack), architecture, options),
+    );
 
   test.each([
     ['olmoe', 'olmoe', {}],
     ['gpt-oss', 'gpt-oss', {}],
+    ['qwen36', 'qwen35moe', {}],
     ['deepseek-v3', 'deepseek2', {}],
     ['deepseek-v3', 'deepseek2', { splitHeads: true }],
   ] as const)('%s %s %j in bfloat16 gives its bits and its tokens', async (pack, architecture, options) => {
