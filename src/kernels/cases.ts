@@ -13,6 +13,7 @@ import {
   TILE_ROWS,
 } from '../quant/layouts.ts';
 import { blockWeights } from './cases/blocks.ts';
+import { DECODED_ROWS } from './kernels.ts';
 import { type Kind, RandomValues } from './random-values.ts';
 import { label, type Op, Scene } from './scene.ts';
 
@@ -150,7 +151,7 @@ export function floatCase(seed: number, facts: MatrixFacts): Scene {
 export function exactCase(seed: number, facts: MatrixFacts): Scene {
   const { columns, n } = facts;
   const { scene, id, w, x, xStride, xIndex, y, yStride, yIndex } = rowsCase('matmulExact', seed, facts);
-  const scratch = scene.scratch(columns);
+  const scratch = scene.scratch(columns * DECODED_ROWS);
   scene.run = (k, from, to) =>
     k.matmulExact(id, w, columns, x, xStride, xIndex, y, yStride, yIndex, n, scratch, from, to);
   return scene;

@@ -117,15 +117,16 @@ function* blocks(): Generator<cases.MatrixFacts> {
   let i = 0;
   for (const layout of BLOCK_LAYOUTS) {
     const { columns: step } = BLOCKS[layout];
-    const widths = layout === 'fp8' ? [1, 15, 16, 127, 129, 333, 2048] : [step, 3 * step, 5 * step, 2048];
+    const widths =
+      layout === 'fp8' ? [1, 15, 16, 127, 129, 333, 700, 2048] : [step, 3 * step, 5 * step, 512 + step, 2048];
     for (const columns of widths) {
       for (const kind of ALL) {
         i++;
         yield {
           layout,
           columns,
-          rows: pick([1, 3, 5], i),
-          n: pick(BATCHES, i),
+          rows: pick([1, 3, 5, 9], i),
+          n: pick(BATCHES, i >> 2),
           kind,
           indexed: i % 3 === 0,
           misalign: i % 7,

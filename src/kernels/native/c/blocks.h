@@ -81,6 +81,38 @@ INLINE Lanes numbersOf(Bytes16 codes) {
   return r;
 }
 
+#if defined(__AVX512F__)
+#define HAS_TABLES 1
+// The values of 16 codes in one register.
+INLINE Floats countFrom(float first) {
+  return (Floats){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} + first;
+}
+
+// Entries by the lowest four bits of each byte.
+INLINE Floats entriesOf(Floats table, __m128i codes) {
+  return (Floats)_mm512_permutexvar_ps(_mm512_cvtepu8_epi32(codes), (__m512)table);
+}
+
+// 16 pairs of codes: all lower halves, then all upper ones.
+INLINE void storeEntries(float *low, float *high, Floats lowTable, Floats highTable, Bytes16 pairs) {
+  *(LooseFloats *)low = entriesOf(lowTable, (__m128i)pairs);
+  *(LooseFloats *)high = entriesOf(highTable, _mm_srli_epi16((__m128i)pairs, 4));
+}
+
+// 16 pairs of codes, each the lower half first.
+INLINE void storeAlternating(float *y, Floats table, Bytes16 pairs) {
+  const __m512i shifts = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
+  const __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+  const __m512i words = _mm512_castsi128_si512((__m128i)pairs);
+  const __m512i a = _mm512_srlv_epi32(_mm512_permutexvar_epi32(first, words), shifts);
+  const __m512i b = _mm512_srlv_epi32(_mm512_permutexvar_epi32(_mm512_add_epi32(first, _mm512_set1_epi32(2)), words), shifts);
+  *(LooseFloats *)y = (Floats)_mm512_permutexvar_ps(a, (__m512)table);
+  *(LooseFloats *)(y + 16) = (Floats)_mm512_permutexvar_ps(b, (__m512)table);
+}
+#else
+#define HAS_TABLES 0
+#endif
+
 // y = 16 signed bytes * scale.
 INLINE void storeScaled(float *y, Bytes16 codes, float scale) { store16(y, scale16(numbersOf(codes), scale)); }
 
@@ -95,8 +127,13 @@ static void decodeQ4_0(const uint8_t *p, int64_t columns, float *y) {
   for (const float *end = y + columns; y < end; y += 32, p += 18) {
     const float scale = halfAt(p);
     const Bytes16 codes = bytesAt(p + 2);
+#if HAS_TABLES
+    const Floats table = countFrom(-8) * scale;
+    storeEntries(y, y + 16, table, table, codes);
+#else
     storeScaled(y, lowCodes(codes) - 8, scale);
     storeScaled(y + 16, highCodes(codes) - 8, scale);
+#endif
   }
 }
 
@@ -141,8 +178,13 @@ static void decodeIq4Nl(const uint8_t *p, int64_t columns, float *y) {
   for (const float *end = y + columns; y < end; y += 32, p += 18) {
     const float scale = halfAt(p);
     const Bytes16 codes = bytesAt(p + 2);
+#if HAS_TABLES
+    const Floats table = numbersOf(bytesAt((const uint8_t *)TABLE)).part[0] * scale;
+    storeEntries(y, y + 16, table, table, codes);
+#else
     storeScaled(y, lookUp((const uint8_t *)TABLE, lowCodes(codes)), scale);
     storeScaled(y + 16, lookUp((const uint8_t *)TABLE, highCodes(codes)), scale);
+#endif
   }
 }
 
@@ -172,6 +214,14 @@ INLINE void decodeK(const bool five, const uint8_t *p, int64_t columns, float *y
     UNROLL for (int g = 0; g < 4; g++, codes += 32, y += 64) {
       const float step0 = d * (float)scales[2 * g], low0 = dLow * (float)lows[2 * g];
       const float step1 = d * (float)scales[2 * g + 1], low1 = dLow * (float)lows[2 * g + 1];
+#if HAS_TABLES
+      if (!five) {
+        const Floats table0 = countFrom(0) * step0 - low0, table1 = countFrom(0) * step1 - low1;
+        storeEntries(y, y + 32, table0, table1, bytesAt(codes));
+        storeEntries(y + 16, y + 48, table0, table1, bytesAt(codes + 16));
+        continue;
+      }
+#endif
       UNROLL for (int i = 0; i < 32; i += 16) {
         const Bytes16 pairs = bytesAt(codes + i);
         Bytes16 first = lowCodes(pairs), last = highCodes(pairs);
@@ -209,12 +259,15 @@ static void decodeQ6K(const uint8_t *p, int64_t columns, float *y) {
   }
 }
 
+#if HAS_TABLES
+static const Floats E2M1 = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+#endif
+
 // 16 e2m1 codes as numbers.
 INLINE Lanes e2m1Of(Bytes16 codes) {
   Lanes r;
-#if defined(__AVX512F__)
-  const __m512 table = _mm512_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6);
-  r.part[0] = (Floats)_mm512_permutexvar_ps(_mm512_cvtepu8_epi32((__m128i)codes), table);
+#if HAS_TABLES
+  r.part[0] = entriesOf(E2M1, (__m128i)codes);
 #elif defined(__AVX2__)
   // The instruction looks at three bits of an index; the fourth is the sign.
   const __m256 table = _mm256_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6);
@@ -248,13 +301,30 @@ INLINE float e8m0(uint8_t code) {
   return floatFrom((uint32_t)code << 23 | (code == 0 || code == 255 ? 0x400000u : 0));
 }
 
-static void decodeMxfp4(const uint8_t *p, int64_t columns, float *y) {
-  const uint8_t *scales = p + columns / 2;
+// Columns and scales of a row lie apart: from column `from` on.
+static void decodeMxfp4(const uint8_t *row, int64_t rowColumns, int64_t from, int64_t columns, float *y) {
+  const uint8_t *p = row + from / 2, *scales = row + rowColumns / 2 + from / 32;
+#if HAS_TABLES
+  // 16 scales at a time
+  for (; columns >= 512; columns -= 512, scales += 16) {
+    const __m512i codes = _mm512_cvtepu8_epi32((__m128i)bytesAt(scales));
+    const __mmask16 ends = _mm512_test_epi32_mask(codes, codes) ^ 0xffff | _mm512_cmpeq_epi32_mask(codes, _mm512_set1_epi32(255));
+    const __m512i bits = _mm512_slli_epi32(codes, 23);
+    float each[16];
+    _mm512_storeu_ps(each, (__m512)_mm512_mask_or_epi32(bits, ends, bits, _mm512_set1_epi32(0x400000)));
+    UNROLL for (int i = 0; i < 16; i++, y += 32, p += 16) storeAlternating(y, E2M1 * each[i], bytesAt(p));
+  }
+#endif
   for (const float *end = y + columns; y < end; y += 32, p += 16) {
     const float scale = e8m0(*scales++);
-    const Bytes16 pairs = bytesAt(p), even = lowCodes(pairs), odd = highCodes(pairs);
+    const Bytes16 pairs = bytesAt(p);
+#if HAS_TABLES
+    storeAlternating(y, E2M1 * scale, pairs);
+#else
+    const Bytes16 even = lowCodes(pairs), odd = highCodes(pairs);
     storeE2m1(y, interleave(even, odd, false), scale);
     storeE2m1(y + 16, interleave(even, odd, true), scale);
+#endif
   }
 }
 
@@ -262,8 +332,12 @@ static void decodeMxfp4Gguf(const uint8_t *p, int64_t columns, float *y) {
   for (const float *end = y + columns; y < end; y += 32, p += 17) {
     const float scale = e8m0(p[0]);
     const Bytes16 pairs = bytesAt(p + 1);
+#if HAS_TABLES
+    storeEntries(y, y + 16, E2M1 * scale, E2M1 * scale, pairs);
+#else
     storeE2m1(y, lowCodes(pairs), scale);
     storeE2m1(y + 16, highCodes(pairs), scale);
+#endif
   }
 }
 
@@ -273,11 +347,10 @@ INLINE float e4m3(uint8_t code) {
   return (code & 0x7f) == 0x7f ? NAN : value;
 }
 
-static void decodeNvfp4(const uint8_t *p, int64_t columns, float *y) {
+static void decodeNvfp4(const uint8_t *row, int64_t rowColumns, int64_t from, int64_t columns, float *y) {
   float whole;
-  memcpy(&whole, p, 4);
-  const uint8_t *scales = p + 4;
-  p = scales + columns / 16;
+  memcpy(&whole, row, 4);
+  const uint8_t *scales = row + 4 + from / 16, *p = row + 4 + rowColumns / 16 + from / 2;
   for (const float *end = y + columns; y < end; y += 16, p += 8) {
     uint64_t eight;
     memcpy(&eight, p, 8);
@@ -288,71 +361,88 @@ static void decodeNvfp4(const uint8_t *p, int64_t columns, float *y) {
   }
 }
 
-// 16 e4m3 codes as numbers, without regard to NaN.
-INLINE Lanes e4m3Of(Bytes16 codes) {
-  Lanes r;
+// A factor of what decode128 gives, a power of two.
 #if defined(__AVX2__) && defined(__F16C__)
-  // in float16 places the number times 2^-8, which is never a float16 too small to be converted at full speed
-  const __m256i halves = _mm256_slli_epi16(_mm256_cvtepu8_epi16((__m128i)codes), 8);
-  const __m256i places = _mm256_and_si256(_mm256_srai_epi16(halves, 1), _mm256_set1_epi16((short)0xbf80));
+#define E4M3_STEP 256.0f
+#else
+#define E4M3_STEP 0x1p120f
+#endif
+
+// 128 e4m3 codes divided by E4M3_STEP times a factor; false when there is a NaN among them.
+INLINE bool decode128(const uint8_t *codes, float factor, float *y) {
 #if defined(__AVX512F__)
-  r.part[0] = (Floats)_mm512_cvtph_ps(places);
-#else
-  r.part[0] = (Floats)_mm256_cvtph_ps(_mm256_castsi256_si128(places));
-  r.part[1] = (Floats)_mm256_cvtph_ps(_mm256_extracti128_si256(places, 1));
-#endif
-  return scale16(r, 256.0f);
-#else
-  uint32_t words[16];
-  uint8_t each[16];
-  memcpy(each, &codes, 16);
-  for (int i = 0; i < 16; i++) words[i] = (uint32_t)(each[i] & 0x80) << 24 | (uint32_t)(each[i] & 0x7f) << 20;
-  memcpy(&r, words, 64);
-  return scale16(r, 0x1p120f);
-#endif
-}
-
-INLINE bool hasNaN(Bytes16 codes) {
-  const Bytes16 equal = (Bytes16)((codes | 0x80) == 0xff);
-  uint64_t halves[2];
-  memcpy(halves, &equal, 16);
-  return (halves[0] | halves[1]) != 0;
-}
-
-static void decodeFp8(const uint8_t *p, int64_t columns, float *y) {
-  const uint8_t *codes = p + (columns + 127) / 128 * 4;
-  for (int64_t c = 0; c < columns; c += 128, p += 4) {
-    float scale;
-    memcpy(&scale, p, 4);
-    const int64_t count = atMost(128, columns - c);
-    int64_t i = 0;
-    for (; i + 16 <= count; i += 16) {
-      const Bytes16 v = bytesAt(codes + c + i);
-      store16(y + c + i, scale16(e4m3Of(v), scale));
-      if (__builtin_expect(hasNaN(v), 0)) {
-        for (int k = 0; k < 16; k++) y[c + i + k] = e4m3(codes[c + i + k]) * scale;
-      }
+  const __m512i sign = _mm512_set1_epi8((char)0x80), all = _mm512_set1_epi8(-1);
+  __mmask64 nan = 0;
+  UNROLL for (int i = 0; i < 128; i += 64) {
+    const __m512i v = _mm512_loadu_si512(codes + i);
+    nan |= _mm512_cmpeq_epi8_mask(_mm512_or_si512(v, sign), all);
+    UNROLL for (int k = 0; k < 64; k += 32) {
+      // in float16 places the number times 2^-8, which is never a float16 too small to be converted at full speed
+      const __m512i wide = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(codes + i + k)));
+      const __m512i places = _mm512_and_si512(_mm512_slli_epi16(wide, 7), _mm512_set1_epi16((short)0xbf80));
+      *(LooseFloats *)(y + i + k) = (Floats)_mm512_cvtph_ps(_mm512_castsi512_si256(places)) * factor;
+      *(LooseFloats *)(y + i + k + 16) = (Floats)_mm512_cvtph_ps(_mm512_extracti64x4_epi64(places, 1)) * factor;
     }
-    for (; i < count; i++) y[c + i] = e4m3(codes[c + i]) * scale;
+  }
+  return nan == 0;
+#elif defined(__AVX2__) && defined(__F16C__)
+  __m256i nan = _mm256_setzero_si256();
+  UNROLL for (int i = 0; i < 128; i += 32) {
+    const __m256i v = _mm256_loadu_si256((const __m256i *)(codes + i));
+    nan = _mm256_or_si256(nan, _mm256_cmpeq_epi8(_mm256_or_si256(v, _mm256_set1_epi8((char)0x80)), _mm256_set1_epi8(-1)));
+    UNROLL for (int k = 0; k < 32; k += 16) {
+      const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(codes + i + k)));
+      const __m256i places = _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16((short)0xbf80));
+      *(LooseFloats *)(y + i + k) = (Floats)_mm256_cvtph_ps(_mm256_castsi256_si128(places)) * factor;
+      *(LooseFloats *)(y + i + k + 8) = (Floats)_mm256_cvtph_ps(_mm256_extracti128_si256(places, 1)) * factor;
+    }
+  }
+  return _mm256_movemask_epi8(nan) == 0;
+#else
+  Bytes16 nan = {0};
+  for (int i = 0; i < 128; i += 16) {
+    nan |= (Bytes16)((bytesAt(codes + i) | 0x80) == 0xff);
+    uint32_t words[16];
+    for (int k = 0; k < 16; k++)
+      words[k] = (uint32_t)(codes[i + k] & 0x80) << 24 | (uint32_t)(codes[i + k] & 0x7f) << 20;
+    store16(y + i, scale16(load16((const float *)words), factor));
+  }
+  uint64_t halves[2];
+  memcpy(halves, &nan, 16);
+  return (halves[0] | halves[1]) == 0;
+#endif
+}
+
+static void decodeFp8(const uint8_t *row, int64_t rowColumns, int64_t from, int64_t columns, float *y) {
+  const uint8_t *scales = row + from / 128 * 4, *codes = row + (rowColumns + 127) / 128 * 4 + from;
+  for (int64_t c = 0; c < columns; c += 128, scales += 4) {
+    float scale;
+    memcpy(&scale, scales, 4);
+    // exact, and so the product with it is rounded as that of code and scale is
+    const float factor = scale * E4M3_STEP;
+    if (c + 128 <= columns && fabsf(factor) < INFINITY && decode128(codes + c, factor, y + c)) continue;
+    const int64_t count = atMost(128, columns - c);
+    for (int64_t i = 0; i < count; i++) y[c + i] = e4m3(codes[c + i]) * scale;
   }
 }
 
-// Row `row` of w to float32.
-static void decodeBlockRow(int layout, const uint8_t *w, int64_t columns, int64_t row, float *y) {
-  const uint8_t *p = w + row * blockRowBytes(layout, columns);
+// Columns from..from+count of a row to float32; `from` is a multiple of BLOCK_STEP.
+enum { BLOCK_STEP = 256 };
+static void decodeBlocks(int layout, const uint8_t *row, int64_t columns, int64_t from, int64_t count, float *y) {
+  const uint8_t *p = row + blockRowBytes(layout, from);
   switch (layout) {
-    case FP8: decodeFp8(p, columns, y); break;
-    case MXFP4: decodeMxfp4(p, columns, y); break;
-    case NVFP4: decodeNvfp4(p, columns, y); break;
-    case Q4_0: decodeQ4_0(p, columns, y); break;
-    case Q5_0: decodeQ5_0(p, columns, y); break;
-    case Q5_1: decodeQ5_1(p, columns, y); break;
-    case Q8_0: decodeQ8_0(p, columns, y); break;
-    case Q4_K: decodeQ4K(p, columns, y); break;
-    case Q5_K: decodeQ5K(p, columns, y); break;
-    case Q6_K: decodeQ6K(p, columns, y); break;
-    case IQ4_NL: decodeIq4Nl(p, columns, y); break;
-    default: decodeMxfp4Gguf(p, columns, y);
+    case FP8: decodeFp8(row, columns, from, count, y); break;
+    case MXFP4: decodeMxfp4(row, columns, from, count, y); break;
+    case NVFP4: decodeNvfp4(row, columns, from, count, y); break;
+    case Q4_0: decodeQ4_0(p, count, y); break;
+    case Q5_0: decodeQ5_0(p, count, y); break;
+    case Q5_1: decodeQ5_1(p, count, y); break;
+    case Q8_0: decodeQ8_0(p, count, y); break;
+    case Q4_K: decodeQ4K(p, count, y); break;
+    case Q5_K: decodeQ5K(p, count, y); break;
+    case Q6_K: decodeQ6K(p, count, y); break;
+    case IQ4_NL: decodeIq4Nl(p, count, y); break;
+    default: decodeMxfp4Gguf(p, count, y);
   }
 }
 

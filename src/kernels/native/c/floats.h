@@ -187,7 +187,7 @@ static float scaleAt(int layout, const uint8_t *tile, int64_t r) {
 // Row `row` of w to float32.
 static void decodeRow(int layout, const uint8_t *w, int64_t columns, int64_t row, float *y) {
   if (isBlock(layout)) {
-    decodeBlockRow(layout, w, columns, row, y);
+    decodeBlocks(layout, w + row * blockRowBytes(layout, columns), columns, 0, columns, y);
     return;
   }
   if (!isTile(layout)) {
@@ -208,13 +208,87 @@ static void decodeRow(int layout, const uint8_t *w, int64_t columns, int64_t row
   }
 }
 
+// ---- rows that are decoded first ----
+
+// Columns that are decoded at a time when few activation rows meet the DECODED_ROWS weight rows.
+enum { DECODED_COLUMNS = 512 };
+// Rows of one pass over them: they are in the cache, so that several meet even a single activation row.
+#define DECODED_FOR(x) (SUM_REGISTERS / ((x) * PARTS) > 4 ? 4 : SUM_REGISTERS / ((x) * PARTS) < 1 ? 1 : SUM_REGISTERS / ((x) * PARTS))
+
+// sum[i][j] += w[i] . x[j] for `count` columns.
+INLINE void addDecoded(const int rows, const int xs, const float *w, const float *const *x, int64_t count,
+                       Floats sums[4][4][PARTS]) {
+  Floats sum[4][4][PARTS];
+  UNROLL for (int i = 0; i < rows; i++)
+    UNROLL for (int j = 0; j < xs; j++) EACH_PART sum[i][j][k] = sums[i][j][k];
+  const uint8_t *wAt[4];
+  const float *xAt[4];
+  int64_t c = 0;
+  for (; c + 16 <= count; c += 16) {
+    UNROLL for (int i = 0; i < rows; i++) wAt[i] = (const uint8_t *)(w + i * DECODED_COLUMNS + c);
+    UNROLL for (int j = 0; j < xs; j++) xAt[j] = x[j] + c;
+    addProducts(F32, rows, xs, wAt, xAt, sum);
+  }
+  if (c < count) {
+    float values[4][16] = {{0}};
+    UNROLL for (int i = 0; i < rows; i++) wAt[i] = (const uint8_t *)(w + i * DECODED_COLUMNS + c);
+    UNROLL for (int j = 0; j < xs; j++) xAt[j] = memcpy(values[j], x[j] + c, (size_t)(count - c) * 4);
+    addProducts(F32, rows, xs, wAt, xAt, sum);
+  }
+  UNROLL for (int i = 0; i < rows; i++)
+    UNROLL for (int j = 0; j < xs; j++) EACH_PART sums[i][j][k] = sum[i][j][k];
+}
+
+// DECODED_ROWS rows of blocks times xs activation rows.
+INLINE void fewTimes(const int xs, int layout, const uint8_t *w, int64_t columns, const float *x, Rows r) {
+  const int64_t rowBytes = blockRowBytes(layout, columns);
+  _Alignas(64) float decoded[DECODED_ROWS * DECODED_COLUMNS];
+  Floats sum[4][4][PARTS] = {{{{0}}}};
+  const float *rows[4];
+  UNROLL for (int j = 0; j < xs; j++) rows[j] = x + rowOf(r.xIndex, j) * r.xStride;
+  for (int64_t c = 0; c < columns; c += DECODED_COLUMNS) {
+    const int64_t count = atMost(DECODED_COLUMNS, columns - c);
+    const int64_t from = blockRowBytes(layout, c), to = blockRowBytes(layout, c + count);
+    for (int i = 0; i < DECODED_ROWS; i++) {
+      const uint8_t *row = w + i * rowBytes;
+      for (int64_t at = from; at < to; at += 64) __builtin_prefetch(row + DECODED_ROWS * rowBytes + at);
+      decodeBlocks(layout, row, columns, c, count, decoded + i * DECODED_COLUMNS);
+      for (int64_t k = count; k % 16 != 0; k++) decoded[i * DECODED_COLUMNS + k] = 0;
+    }
+    const float *at[4];
+    UNROLL for (int j = 0; j < xs; j++) at[j] = rows[j] + c;
+    UNROLL for (int i = 0; i < DECODED_ROWS; i += DECODED_FOR(xs))
+      addDecoded(DECODED_FOR(xs), xs, decoded + i * DECODED_COLUMNS, at, count, sum + i);
+  }
+  UNROLL for (int j = 0; j < xs; j++)
+    *(LooseFour *)(r.y + rowOf(r.yIndex, j) * r.yStride) = treesOf(sum[0][j], sum[1][j], sum[2][j], sum[3][j]);
+}
+
+#define FEW_TIMES(xs) \
+  static __attribute__((noinline)) void fewTimes##xs(int layout, const uint8_t *w, int64_t columns, const float *x, Rows r) { \
+    fewTimes(xs, layout, w, columns, x, r); \
+  }
+FEW_TIMES(1)
+FEW_TIMES(2)
+FEW_TIMES(3)
+FEW_TIMES(4)
+
 static void matmulExact(int layout, const uint8_t *w, int64_t columns, const float *x, Rows r, float *scratch,
                         int64_t row0, int64_t row1) {
-  for (int64_t row = row0; row < row1; row++) {
-    decodeRow(layout, w, columns, row, scratch);
+  for (int64_t row = row0; row < row1; row += DECODED_ROWS) {
+    const int64_t count = atMost(DECODED_ROWS, row1 - row);
     Rows shifted = r;
     shifted.y = r.y + row;
-    floats_F32((const uint8_t *)scratch, columns, x, shifted, 0, 1);
+    if (isBlock(layout) && r.n <= 4 && count == DECODED_ROWS) {
+      const uint8_t *from = w + row * blockRowBytes(layout, columns);
+      if (r.n == 1) fewTimes1(layout, from, columns, x, shifted);
+      else if (r.n == 2) fewTimes2(layout, from, columns, x, shifted);
+      else if (r.n == 3) fewTimes3(layout, from, columns, x, shifted);
+      else fewTimes4(layout, from, columns, x, shifted);
+      continue;
+    }
+    for (int64_t i = 0; i < count; i++) decodeRow(layout, w, columns, row + i, scratch + i * columns);
+    floats_F32((const uint8_t *)scratch, columns, x, shifted, 0, count);
   }
 }
 
