@@ -128,7 +128,8 @@ export function formHolder(checkpoint: Checkpoint, form: ExpertForm, all: readon
     const twin = all.some(other => other[role].name === name && (other[role].transposed ?? false) !== transposed);
     const dtype = checkpoint.tensors.get(name)?.dtype;
     const isFloat = dtype !== undefined && FLOAT_DTYPES[dtype] !== undefined;
-    if (!twin || isFloat === transposed) return name;
+    // the first matrix that is there decides for all
+    return !twin || isFloat === transposed ? name : null;
   }
   return null;
 }
