@@ -2,7 +2,6 @@
 
 import { listNames, quote } from '../formats/files.ts';
 import { selectKernels } from '../kernels/select.ts';
-import { parameterCount } from '../models/tensors.ts';
 import { encodingTable } from '../quant/resolve.ts';
 import { closeFiles, openFiles } from '../storage/open-files.ts';
 import type { EngineInfo, EngineOptions } from './api.ts';
@@ -70,7 +69,7 @@ export function describe(files: ModelFiles, options: EngineOptions, planned: Pla
     vocabSize: shape.vocabSize,
     maxContext: shape.maxContext,
     context: settings.context,
-    parameters: parameterCount(files.tensors),
+    parameters: files.parameters,
     bytesOnDisk: checkpoint.bytesOnDisk,
     encodings: encodingTable(records.records),
     kernels: chosen.kernels,

@@ -9,6 +9,7 @@ import { openModel } from '../models/open.ts';
 import { storedParts } from '../models/parts.ts';
 import { type ModelRecords, resolveRecords } from '../models/records.ts';
 import { familyOf } from '../models/registry.ts';
+import { parameterCount } from '../models/tensors.ts';
 import { RecordTable } from '../storage/record-table.ts';
 import type { EngineOptions } from './api.ts';
 
@@ -20,7 +21,10 @@ export interface ModelFiles {
   /** Which parts of the model are wanted. */
   readonly parts: Parts;
   readonly shape: ModelShape;
-  readonly tensors: TensorTable;
+  /** Without the names of experts, which take more memory than all that is kept of them. */
+  readonly tensors: Pick<TensorTable, 'dense'>;
+  /** Weights of the model, each tensor once. */
+  readonly parameters: number;
   readonly records: ModelRecords;
   readonly table: RecordTable;
   /** Stop ids of generation_config.json. */
@@ -43,13 +47,23 @@ export function readModel(
     });
   }
   const shape = family.shape(config, parts);
-  const tensors = family.tensors(config, parts);
+  const wanted = family.tensors(config, parts);
   // a quarter: large matrices then pack well into arenas; but a piece of a tensor has no hash to be compared with
   const maxPieceBytes = Math.floor(verify ? arenaBytes : arenaBytes / 4);
-  const records = resolveRecords(checkpoint, tensors, shape, maxPieceBytes);
+  const records = resolveRecords(checkpoint, wanted, shape, maxPieceBytes);
   const table = RecordTable.build(records.records, checkpoint.files);
-  const generationEosIds = readGenerationEos(checkpoint);
-  return { checkpoint, family, config, parts, shape, tensors, records, table, generationEosIds };
+  return {
+    checkpoint,
+    family,
+    config,
+    parts,
+    shape,
+    tensors: { dense: wanted.dense },
+    parameters: parameterCount(wanted),
+    records,
+    table,
+    generationEosIds: readGenerationEos(checkpoint),
+  };
 }
 
 function readGenerationEos({ generationConfig, directory }: Checkpoint): readonly number[] {

@@ -113,6 +113,7 @@ export function planModel(files: ModelFiles, options: EngineOptions, arenaBytes?
 function planWith(files: ModelFiles, options: EngineOptions, settings: Settings): Planned<BuiltModel> {
   const { shape, records, table, checkpoint } = files;
   const firsts = records.firstExpert.filter(first => first >= 0);
+  const experts = firsts.length * shape.experts;
   let slotBytes = 0;
   for (const first of firsts) {
     for (let e = 0; e < shape.experts; e++) slotBytes = Math.max(slotBytes, table.placedBytes(first + e));
@@ -122,7 +123,7 @@ function planWith(files: ModelFiles, options: EngineOptions, settings: Settings)
     readers: settings.readers,
     tokenizerBytes: tokenizerBytes(checkpoint),
     tensors: checkpoint.tensors.size,
-    records: checkpoint.container?.experts.size ?? 0,
+    experts,
     context: settings.context,
     slots: settings.slots,
     vocabSize: shape.vocabSize,
@@ -137,7 +138,7 @@ function planWith(files: ModelFiles, options: EngineOptions, settings: Settings)
       overhead,
       slotBytes,
       minSlots: shape.topK,
-      maxSlots: firsts.length * shape.experts,
+      maxSlots: experts,
       expertSlots: options.expertSlots,
       chunk: options.chunk,
       context: settings.context,

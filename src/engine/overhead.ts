@@ -17,9 +17,10 @@ const BASE_STRIPPER_BYTES = 40 * MIB;
 const WORKER_STRIPPER_BYTES = 10 * MIB;
 /** Vocabulary and merges while they load, per byte of tokenizer.json. */
 const TOKENIZER_HEAP_PER_BYTE = 26;
-/** Name, shape and place of a tensor; what a container's index adds for each record. */
-const HEAP_PER_TENSOR_BYTES = 1500;
-const HEAP_PER_RECORD_BYTES = 1900;
+/** Name, shape and place of a tensor in the files. */
+const HEAP_PER_TENSOR_BYTES = 900;
+/** How a routed expert is read, whether it has tensors of its own, is part of joint ones or a record of a container. */
+const HEAP_PER_EXPERT_BYTES = 4000;
 /** Ids and text of a request on three threads, and the buffers of the sampler. */
 const HEAP_PER_CONTEXT_TOKEN_BYTES = 1024;
 const HEAP_PER_VOCABULARY_ENTRY_BYTES = 64;
@@ -30,9 +31,10 @@ export interface OverheadFacts {
   readonly readers: number;
   /** Size of tokenizer.json. */
   readonly tokenizerBytes: number;
+  /** In the files. */
   readonly tensors: number;
-  /** Entries of coli.index.json. */
-  readonly records: number;
+  /** Routed experts of all layers. */
+  readonly experts: number;
   /** Tokens of a session, and sessions. */
   readonly context: number;
   readonly slots: number;
@@ -42,7 +44,7 @@ export interface OverheadFacts {
 }
 
 export function overheadBytes(facts: OverheadFacts): number {
-  const { lanes, readers, tokenizerBytes, tensors, records, context, slots, vocabSize, strips } = facts;
+  const { lanes, readers, tokenizerBytes, tensors, experts, context, slots, vocabSize, strips } = facts;
   const workers = lanes - 1 + readers;
   return (
     BASE_BYTES +
@@ -51,7 +53,7 @@ export function overheadBytes(facts: OverheadFacts): number {
     (strips ? BASE_STRIPPER_BYTES + workers * WORKER_STRIPPER_BYTES : 0) +
     tokenizerBytes * TOKENIZER_HEAP_PER_BYTE +
     tensors * HEAP_PER_TENSOR_BYTES +
-    records * HEAP_PER_RECORD_BYTES +
+    experts * HEAP_PER_EXPERT_BYTES +
     slots * context * HEAP_PER_CONTEXT_TOKEN_BYTES +
     slots * vocabSize * HEAP_PER_VOCABULARY_ENTRY_BYTES
   );
