@@ -21,7 +21,20 @@ export type SafetensorsDtype =
   | 'BOOL';
 
 /** Blocks of GGUF files. Floats of GGUF files have the names above. */
-export type GgufBlockDtype = 'Q4_0' | 'Q5_0' | 'Q5_1' | 'Q8_0' | 'Q4_K' | 'Q5_K' | 'Q6_K' | 'IQ4_NL' | 'MXFP4';
+export type GgufBlockDtype =
+  | 'Q4_0'
+  | 'Q4_1'
+  | 'Q5_0'
+  | 'Q5_1'
+  | 'Q8_0'
+  | 'Q2_K'
+  | 'Q3_K'
+  | 'Q4_K'
+  | 'Q5_K'
+  | 'Q6_K'
+  | 'IQ4_NL'
+  | 'IQ4_XS'
+  | 'MXFP4';
 
 export type Dtype = SafetensorsDtype | GgufBlockDtype;
 

@@ -164,10 +164,12 @@ describe('tensors', () => {
   });
 
   test('a type that is not read is refused only where it is needed, by its name', () => {
-    expect(() => resolve(withType('blk.1.ffn_up_exps.weight', 3))).toThrow(/experts.up_proj.weight" is stored as Q4_1/);
+    expect(() => resolve(withType('blk.1.ffn_up_exps.weight', 16))).toThrow(
+      /experts.up_proj.weight" is stored as IQ2_XXS/,
+    );
     expect(() => resolve(withType('blk.1.ffn_up_exps.weight', 777))).toThrow(/is stored as ggml type 777/);
-    const unused = { name: 'blk.0.other', dims: [256], type: 10, bytes: new Uint8Array(84) };
-    expect(open({ ...file, tensors: [...file.tensors, unused] }).tensors.get('blk.0.other')?.dtype).toBe('Q2_K');
+    const unused = { name: 'blk.0.other', dims: [256], type: 16, bytes: new Uint8Array(66) };
+    expect(open({ ...file, tensors: [...file.tensors, unused] }).tensors.get('blk.0.other')?.dtype).toBe('IQ2_XXS');
   });
 
   test('names that would become the same are refused', () => {

@@ -1,7 +1,7 @@
 /**
  * Rows of block layouts as float32. This is the definition: the bytes are those of docs/formats.md, and every line that rounds
  * says so with f(). A scale that is not a number makes its values NaN; an infinite one follows the arithmetic. In the blocks of
- * GGUF every product is exact (float16 has 11 bits, scales at most 7, codes 6), so only the sums with a minimum round, and the
+ * GGUF every product is exact (float16 has 11 bits, scales and codes at most 13 together), so only the sums with a minimum round, and the
  * values are those of ggml. There, the NaN scale of mxfp4 is a number, and its code 8 is +0 instead of -0.
  */
 
@@ -14,7 +14,7 @@ const f = Math.fround;
 /** Decodes one block: its first byte, where its values go. */
 type BlockDecoder = (bytes: DataView, at: number, out: Float32Array, to: number) => void;
 
-/** Codes of iq4_nl. */
+/** Codes of iq4_nl and iq4_xs. */
 const IQ4_NL: readonly number[] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 const half = (bytes: DataView, at: number): number => halfValue(bytes.getUint16(at, true));
@@ -75,6 +75,45 @@ function q6kBlock(bytes: DataView, at: number, out: Float32Array, to: number): v
   }
 }
 
+/** Value i (0..255): bits 2q and 2q+1 of a byte, q = (i / 32) mod 4, in half i / 128; a byte of scale and minimum per 16. */
+function q2kBlock(bytes: DataView, at: number, out: Float32Array, to: number): void {
+  const d = half(bytes, at + 80);
+  const dMinimum = half(bytes, at + 82);
+  for (let i = 0; i < 256; i++) {
+    const pair = bytes.getUint8(at + (i >> 4));
+    const n = twoBits(bytes, at + 16, i);
+    out[to + i] = f(f(f(d * (pair & 15)) * n) - f(dMinimum * (pair >> 4)));
+  }
+}
+
+function twoBits(bytes: DataView, codes: number, i: number): number {
+  return (bytes.getUint8(codes + (i >> 7) * 32 + (i & 31)) >> (2 * ((i >> 5) & 3))) & 3;
+}
+
+/** As q2_k, with a third bit: bit i / 32 of byte i mod 32. 16 scales of 6 bits in 12 bytes: 4 low bits, then 2 high ones. */
+function q3kBlock(bytes: DataView, at: number, out: Float32Array, to: number): void {
+  const d = half(bytes, at + 108);
+  for (let i = 0; i < 256; i++) {
+    const j = i >> 4;
+    const low = (bytes.getUint8(at + 96 + (j & 7)) >> (4 * (j >> 3))) & 15;
+    const high = (bytes.getUint8(at + 104 + (j & 3)) >> (2 * (j >> 2))) & 3;
+    const third = (bytes.getUint8(at + (i & 31)) >> (i >> 5)) & 1;
+    const n = twoBits(bytes, at + 32, i) + 4 * third - 4;
+    out[to + i] = f(f(d * ((low | (high << 4)) - 32)) * n);
+  }
+}
+
+/** As iq4_nl, with a scale of 6 bits for each of 8 sub-blocks: 4 low bits in 4 bytes, 2 high ones in a word of 16. */
+function iq4xsBlock(bytes: DataView, at: number, out: Float32Array, to: number): void {
+  const d = half(bytes, at);
+  for (let j = 0; j < 8; j++) {
+    const low = (bytes.getUint8(at + 4 + (j >> 1)) >> (4 * (j & 1))) & 15;
+    const high = (bytes.getUint16(at + 2, true) >> (2 * j)) & 3;
+    const step = f(d * ((low | (high << 4)) - 32));
+    nibbles(bytes, at + 8 + 16 * j, out, to + 32 * j, n => f(step * IQ4_NL[n]));
+  }
+}
+
 /** Layouts whose rows are blocks one after the other. */
 const DECODERS: Readonly<Record<Exclude<BlockLayout, 'fp8' | 'mxfp4' | 'nvfp4'>, BlockDecoder>> = {
   q4_0(bytes, at, out, to) {
@@ -105,6 +144,14 @@ const DECODERS: Readonly<Record<Exclude<BlockLayout, 'fp8' | 'mxfp4' | 'nvfp4'>,
     const scale = e8m0Value(bytes.getUint8(at));
     nibbles(bytes, at + 1, out, to, n => f(E2M1[n] * scale));
   },
+  q4_1(bytes, at, out, to) {
+    const d = half(bytes, at);
+    const m = half(bytes, at + 2);
+    nibbles(bytes, at + 4, out, to, n => f(f(d * n) + m));
+  },
+  q2_k: q2kBlock,
+  q3_k: q3kBlock,
+  iq4_xs: iq4xsBlock,
 };
 
 function fp8Row(bytes: DataView, at: number, columns: number, out: Float32Array): void {

@@ -27,7 +27,11 @@ export type BlockLayout =
   | 'q5_k'
   | 'q6_k'
   | 'iq4_nl'
-  | 'mxfp4-gguf';
+  | 'mxfp4-gguf'
+  | 'q4_1'
+  | 'q2_k'
+  | 'q3_k'
+  | 'iq4_xs';
 export type Layout = FloatLayout | TileLayout | BlockLayout;
 
 /** Numbers by which kernels know a layout. */
@@ -51,6 +55,10 @@ export const LAYOUT_ID: Readonly<Record<Layout, number>> = {
   q6_k: 16,
   iq4_nl: 17,
   'mxfp4-gguf': 18,
+  q4_1: 19,
+  q2_k: 20,
+  q3_k: 21,
+  iq4_xs: 22,
 };
 
 const FLOAT_BYTES: Readonly<Record<FloatLayout, number>> = { f32: 4, bf16: 2, f16: 2 };
@@ -88,6 +96,10 @@ export const BLOCKS: Readonly<Record<BlockLayout, { readonly columns: number; re
   q6_k: { columns: 256, bytes: 210 },
   iq4_nl: { columns: 32, bytes: 18 },
   'mxfp4-gguf': { columns: 32, bytes: 17 },
+  q4_1: { columns: 32, bytes: 20 },
+  q2_k: { columns: 256, bytes: 84 },
+  q3_k: { columns: 256, bytes: 110 },
+  iq4_xs: { columns: 256, bytes: 136 },
 };
 
 export function isBlockLayout(layout: Layout): layout is BlockLayout {

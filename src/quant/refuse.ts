@@ -7,7 +7,7 @@ import { quote } from '../formats/files.ts';
 /** What this version reads, for messages. */
 export const SUPPORTED_ENCODINGS =
   'F32, BF16, F16; F8_E4M3 with scales of 128 columns; MXFP4; NVFP4 of modelopt; int4 and int8 of compressed-tensors; ' +
-  'Q4_0, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL, MXFP4 of GGUF; ' +
+  'Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4 of GGUF; ' +
   'int8-row, int4-row, int4-g64, int3-g64, int2-row (U8 with .qs scales); merged int8 experts (I8 with .qs); ' +
   'q4g64, q8g64 (coli containers)';
 

@@ -161,6 +161,40 @@ def q6_k(b):
     return [F(F(d * F(i8(scales[i // 16]))) * F(c - 32)) for i, c in enumerate(codes)]
 
 
+def q4_1(b):
+    return [F(F(F(n) * f16(b[:2])) + f16(b[2:4])) for n in halves(b[4:20])]
+
+
+def two_bit_codes(q):
+    """64 bytes: bits 0-1 of 32 bytes, then their bits 2-3, 4-5 and 6-7; then the other 32 bytes."""
+    return [byte >> shift & 3 for part in (q[:32], q[32:]) for shift in (0, 2, 4, 6) for byte in part]
+
+
+def q2_k(b):
+    pairs, d, least = b[:16], f16(b[80:82]), f16(b[82:84])
+    steps = [F(d * F(p & 15)) for p in pairs]
+    offsets = [F(least * F(p >> 4)) for p in pairs]
+    return [F(F(steps[i // 16] * F(n)) - offsets[i // 16]) for i, n in enumerate(two_bit_codes(b[16:80]))]
+
+
+def q3_k(b):
+    third, s, d = b[:32], b[96:108], f16(b[108:110])
+    low = [x & 15 for x in s[:8]] + [x >> 4 for x in s[:8]]
+    high = [x >> shift & 3 for shift in (0, 2, 4, 6) for x in s[8:12]]
+    steps = [F(d * F(l + 16 * h - 32)) for l, h in zip(low, high)]
+    codes = [n - (0 if third[i % 32] >> i // 32 & 1 else 4) for i, n in enumerate(two_bit_codes(b[32:96]))]
+    return [F(steps[i // 16] * F(n)) for i, n in enumerate(codes)]
+
+
+def iq4_xs(b):
+    d, high, out = f16(b[:2]), struct.unpack("<H", bytes(b[2:4]))[0], []
+    for i in range(8):
+        low = b[4 + i // 2] >> (4 if i % 2 else 0) & 15
+        step = F(d * F(low + 16 * (high >> 2 * i & 3) - 32))
+        out += [F(step * F(KVALUES[n])) for n in halves(b[8 + 16 * i : 24 + 16 * i])]
+    return out
+
+
 def in_blocks(decode, columns_of_block, bytes_of_block):
     def row_of(row, columns):
         out = []
@@ -182,6 +216,13 @@ BLOCKS = {
     "q6_k": (q6_k, 256, 210, [208]),
     "iq4_nl": (iq4_nl, 32, 18, [0]),
 }
+# as above; written after the others, so that their random rows stay what they were
+LATER_BLOCKS = {
+    "q4_1": (q4_1, 32, 20, [0, 2]),
+    "q2_k": (q2_k, 256, 84, [80, 82]),
+    "q3_k": (q3_k, 256, 110, [108]),
+    "iq4_xs": (iq4_xs, 256, 136, [0]),
+}
 # zeros, denormals, the largest, one, infinity, NaN, ordinary ones of both signs
 EXTREME_F16 = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x7BFF, 0xFBFF, 0x3C00, 0x7C00, 0xFC00, 0x7E00, 0x2E66, 0xA1CD]
 EXTREME_F32 = [0.0, -0.0, 1.0, -0.0123, 1e-45, 2.0**-126, 3.4e38, float("inf"), float("nan"), 0.000321, 1.0 / 3.0]
@@ -197,7 +238,7 @@ def ordinary_f16():
 
 def gguf_rows(name):
     """Rows with random codes: ordinary scales, random scales, and each extreme one."""
-    _, columns, size, at = BLOCKS[name]
+    _, columns, size, at = {**BLOCKS, **LATER_BLOCKS}[name]
     blocks = []
     for i in range(4 if columns == 256 else 16):
         b = noise(size)
@@ -270,6 +311,8 @@ def layouts():
     for name, (decode, columns, size, _) in BLOCKS.items():
         yield name, in_blocks(decode, columns, size), gguf_rows(name)
     yield "mxfp4-gguf", in_blocks(mxfp4_gguf, 32, 17), mxfp4_gguf_rows()
+    for name, (decode, columns, size, _) in LATER_BLOCKS.items():
+        yield name, in_blocks(decode, columns, size), gguf_rows(name)
 
 
 def ask_gguf(name, row, values):
@@ -279,7 +322,7 @@ def ask_gguf(name, row, values):
     except ImportError:
         return None
     kind = "MXFP4" if name == "mxfp4-gguf" else name.upper()
-    if name not in BLOCKS and name != "mxfp4-gguf":
+    if name not in {**BLOCKS, **LATER_BLOCKS, "mxfp4-gguf": None}:
         return None
     got = gguf.quants.dequantize(np.frombuffer(bytes(row), np.uint8), gguf.GGMLQuantizationType[kind])
     same = (got == values) | (np.isnan(got) & np.isnan(values))

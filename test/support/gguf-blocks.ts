@@ -1,12 +1,13 @@
 /** Tensor types of GGUF files for tests: simple quantisers, and random blocks whose values are moderate. */
 
+import type { GgufBlockDtype } from '../../src/formats/checkpoint-types.ts';
 import { decodeBlockRow } from '../../src/quant/blocks.ts';
 import { bfloatOf, bfloatValue, halfValue } from '../../src/quant/floats.ts';
 import type { BlockLayout } from '../../src/quant/layouts.ts';
 import { noise } from '../fixtures/noise.ts';
 
 export type GgufFloat = 'F32' | 'F16' | 'BF16';
-export type GgufBlock = 'Q4_0' | 'Q5_0' | 'Q5_1' | 'Q8_0' | 'Q4_K' | 'Q5_K' | 'Q6_K' | 'IQ4_NL' | 'MXFP4';
+export type GgufBlock = GgufBlockDtype;
 export type GgufDtype = GgufFloat | GgufBlock;
 
 /** Number, values and bytes of a block, and where its float16 scales lie. */
@@ -23,10 +24,23 @@ const TYPES: Readonly<Record<GgufDtype, { id: number; columns: number; bytes: nu
   Q6_K: { id: 14, columns: 256, bytes: 210, scales: [208] },
   IQ4_NL: { id: 20, columns: 32, bytes: 18, scales: [0] },
   MXFP4: { id: 39, columns: 32, bytes: 17 },
+  Q4_1: { id: 3, columns: 32, bytes: 20, scales: [0, 2] },
+  Q2_K: { id: 10, columns: 256, bytes: 84, scales: [80, 82] },
+  Q3_K: { id: 11, columns: 256, bytes: 110, scales: [108] },
+  IQ4_XS: { id: 23, columns: 256, bytes: 136, scales: [0] },
 };
 
 /** Size of a step between neighbouring codes that makes values of about 0.2. */
-const STEP: Partial<Record<GgufDtype, number>> = { Q8_0: 2e-3, IQ4_NL: 2e-3, Q4_K: 2e-4, Q5_K: 1e-4, Q6_K: 1e-4 };
+const STEP: Partial<Record<GgufDtype, number>> = {
+  Q8_0: 2e-3,
+  IQ4_NL: 2e-3,
+  Q4_K: 2e-4,
+  Q5_K: 1e-4,
+  Q6_K: 1e-4,
+  Q2_K: 5e-3,
+  Q3_K: 2e-3,
+  IQ4_XS: 1e-4,
+};
 
 export const typeId = (dtype: GgufDtype): number => TYPES[dtype].id;
 export const blockColumns = (dtype: GgufDtype): number => TYPES[dtype].columns;
@@ -41,6 +55,10 @@ const LAYOUTS: Readonly<Record<GgufBlock, BlockLayout>> = {
   Q6_K: 'q6_k',
   IQ4_NL: 'iq4_nl',
   MXFP4: 'mxfp4-gguf',
+  Q4_1: 'q4_1',
+  Q2_K: 'q2_k',
+  Q3_K: 'q3_k',
+  IQ4_XS: 'iq4_xs',
 };
 
 /** `values` weights with random bits but sane scales. */

@@ -55,6 +55,16 @@ const SCALES: Readonly<Record<Exclude<BlockLayout, 'fp8' | 'mxfp4' | 'nvfp4'>, r
   q6_k: [[208, putHalf]],
   iq4_nl: [[0, putHalf]],
   'mxfp4-gguf': [[0, putE8m0]],
+  q4_1: [
+    [0, putHalf],
+    [2, putHalf],
+  ],
+  q2_k: [
+    [80, putHalf],
+    [82, putHalf],
+  ],
+  q3_k: [[108, putHalf]],
+  iq4_xs: [[0, putHalf]],
 };
 
 /** Bytes of a matrix in a block layout. */

@@ -15,6 +15,10 @@ export const GGUF_LAYOUT: Readonly<Partial<Record<Dtype, BlockLayout>>> = {
   Q6_K: 'q6_k',
   IQ4_NL: 'iq4_nl',
   MXFP4: 'mxfp4-gguf',
+  Q4_1: 'q4_1',
+  Q2_K: 'q2_k',
+  Q3_K: 'q3_k',
+  IQ4_XS: 'iq4_xs',
 };
 
 export function ggufMatrix(

@@ -72,7 +72,56 @@ const nvfp4ScalesFirst: Flaw = ({ row, columns, right }) =>
     return E2M1[(byte >> (4 * (c & 1))) & 15] * f(E4M3[row.getUint8(4 + (c >> 4))] * whole);
   });
 
+/** Of q4_1 and of the layouts with few bits. */
+const SMALL_BITS: Readonly<Record<string, BlockMutant>> = {
+  'q4_1: minimum subtracted': mutant(
+    'q4_1',
+    eachBlock('q4_1', block => {
+      block[3] ^= 0x80;
+    }),
+  ),
+  'q2_k: scale and minimum exchanged': mutant(
+    'q2_k',
+    eachBlock('q2_k', block => swapNibbles(block, 0, 16)),
+  ),
+  'q2_k: quarters backwards': mutant(
+    'q2_k',
+    each((_, c, row, columns) => {
+      const right = new Float32Array(columns);
+      decodeBlockRow('q2_k', row, 0, columns, right);
+      return right[c ^ 96];
+    }),
+  ),
+  'q3_k: third bit inverted': mutant(
+    'q3_k',
+    eachBlock('q3_k', block => {
+      for (let i = 0; i < 32; i++) block[i] ^= 0xff;
+    }),
+  ),
+  'q3_k: third bits of the two halves exchanged': mutant(
+    'q3_k',
+    eachBlock('q3_k', block => swapNibbles(block, 0, 32)),
+  ),
+  'q3_k: upper bits of the scales lost': mutant(
+    'q3_k',
+    eachBlock('q3_k', block => block.fill(0, 104, 108)),
+  ),
+  'q3_k: scales in pairs': mutant(
+    'q3_k',
+    eachBlock('q3_k', block => swapNibbles(block, 96, 104)),
+  ),
+  'iq4_xs: scales of neighbours exchanged': mutant(
+    'iq4_xs',
+    eachBlock('iq4_xs', block => swapNibbles(block, 4, 8)),
+  ),
+  'iq4_xs: upper bits of the scales in the other byte order': mutant(
+    'iq4_xs',
+    eachBlock('iq4_xs', block => block.subarray(2, 4).reverse()),
+  ),
+};
+
 export const BLOCK_MUTANTS: Readonly<Record<string, BlockMutant>> = {
+  ...SMALL_BITS,
   'fp8: NaN is 480': mutant(
     'fp8',
     each((value, c, row, columns) => {

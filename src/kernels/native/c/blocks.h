@@ -173,17 +173,19 @@ static void decodeQ8_0(const uint8_t *p, int64_t columns, float *y) {
   }
 }
 
+// Values of the codes of iq4_nl and iq4_xs.
+static const int8_t IQ4_TABLE[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
 static void decodeIq4Nl(const uint8_t *p, int64_t columns, float *y) {
-  static const int8_t TABLE[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
   for (const float *end = y + columns; y < end; y += 32, p += 18) {
     const float scale = halfAt(p);
     const Bytes16 codes = bytesAt(p + 2);
 #if HAS_TABLES
-    const Floats table = numbersOf(bytesAt((const uint8_t *)TABLE)).part[0] * scale;
+    const Floats table = numbersOf(bytesAt((const uint8_t *)IQ4_TABLE)).part[0] * scale;
     storeEntries(y, y + 16, table, table, codes);
 #else
-    storeScaled(y, lookUp((const uint8_t *)TABLE, lowCodes(codes)), scale);
-    storeScaled(y + 16, lookUp((const uint8_t *)TABLE, highCodes(codes)), scale);
+    storeScaled(y, lookUp((const uint8_t *)IQ4_TABLE, lowCodes(codes)), scale);
+    storeScaled(y + 16, lookUp((const uint8_t *)IQ4_TABLE, highCodes(codes)), scale);
 #endif
   }
 }
@@ -426,6 +428,8 @@ static void decodeFp8(const uint8_t *row, int64_t rowColumns, int64_t from, int6
   }
 }
 
+#include "low-bits.h"
+
 // Columns from..from+count of a row to float32; `from` is a multiple of BLOCK_STEP.
 enum { BLOCK_STEP = 256 };
 static void decodeBlocks(int layout, const uint8_t *row, int64_t columns, int64_t from, int64_t count, float *y) {
@@ -442,6 +446,10 @@ static void decodeBlocks(int layout, const uint8_t *row, int64_t columns, int64_
     case Q5_K: decodeQ5K(p, count, y); break;
     case Q6_K: decodeQ6K(p, count, y); break;
     case IQ4_NL: decodeIq4Nl(p, count, y); break;
+    case Q4_1: decodeQ4_1(p, count, y); break;
+    case Q2_K: decodeQ2K(p, count, y); break;
+    case Q3_K: decodeQ3K(p, count, y); break;
+    case IQ4_XS: decodeIq4Xs(p, count, y); break;
     default: decodeMxfp4Gguf(p, count, y);
   }
 }

@@ -28,6 +28,10 @@ enum {
   Q6_K,
   IQ4_NL,
   MXFP4_GGUF,
+  Q4_1,
+  Q2_K,
+  Q3_K,
+  IQ4_XS,
   LAYOUTS,
 };
 enum { KV_BLOCK = 64, TILE_ROWS = 16, GROUP = 64, ATTENTION_SCRATCH = 4, SELECT_SCRATCH = 512 };
@@ -42,13 +46,15 @@ static inline bool isBlock(int64_t layout) { return layout >= FP8 && layout < LA
 // Columns that a row of a block layout must be a multiple of. An fp8 row may end inside a block.
 static inline int64_t blockColumns(int layout) {
   if (layout == FP8) return 1;
-  return layout == NVFP4 ? 16 : layout >= Q4_K && layout <= Q6_K ? 256 : 32;
+  const bool large = (layout >= Q4_K && layout <= Q6_K) || layout >= Q2_K;
+  return layout == NVFP4 ? 16 : large ? 256 : 32;
 }
 
 static inline int64_t blockRowBytes(int layout, int64_t columns) {
   static const uint8_t BYTES[LAYOUTS] = {
       [MXFP4] = 17, [NVFP4] = 9,   [Q4_0] = 18,  [Q5_0] = 22,   [Q5_1] = 24,       [Q8_0] = 34,
       [Q4_K] = 144, [Q5_K] = 176, [Q6_K] = 210, [IQ4_NL] = 18, [MXFP4_GGUF] = 17,
+      [Q4_1] = 20,  [Q2_K] = 84,  [Q3_K] = 110, [IQ4_XS] = 136,
   };
   if (layout == FP8) return (columns + 127) / 128 * 4 + columns;
   return columns / blockColumns(layout) * BYTES[layout] + (layout == NVFP4 ? 4 : 0);

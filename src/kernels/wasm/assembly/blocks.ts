@@ -2,33 +2,34 @@
 
 import { bfloatToFloat, halfToFloat } from './lanes';
 import {
-  FP8, IQ4_NL, MXFP4, MXFP4_GGUF, NVFP4, Q4_0, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0,
+  FP8, IQ4_NL, IQ4_XS, MXFP4, MXFP4_GGUF, NVFP4, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0,
 } from './layouts';
+import { iq4_xs, q2_k, q3_k, q4_1 } from './low-bits';
 
 const NOT_A_NUMBER: u32 = 0x7fc00000;
 const TWO_120: u32 = (127 + 120) << 23;
 
 /** Built from a run-time value on purpose: V8 builds a constant vector anew at each use. */
 @inline
-function lowNibbles(columns: i32): v128 {
+export function lowNibbles(columns: i32): v128 {
   return i32x4.splat(0x0f0f0f0f | (columns >> 31));
 }
 
 @inline
-function highNibbles(v: v128, mask: v128): v128 {
+export function highNibbles(v: v128, mask: v128): v128 {
   return v128.and(i16x8.shr_u(v, 4), mask);
 }
 
 /** Entries 0 .. 15 of a table of bytes. */
 @inline
-function lookUp(table: v128, indices: v128): v128 {
+export function lookUp(table: v128, indices: v128): v128 {
   if (ASC_FEATURE_RELAXED_SIMD) return i8x16.relaxed_swizzle(table, indices);
   return i8x16.swizzle(table, indices);
 }
 
 /** float16 at p, in all lanes. */
 @inline
-function half(p: usize): v128 {
+export function half(p: usize): v128 {
   return halfToFloat(i32x4.splat(<i32>load<i16>(p)));
 }
 
@@ -40,7 +41,7 @@ function scaledQuad(halves: v128, upper: bool, scale: v128): v128 {
 
 /** y = 16 signed bytes * scale. */
 @inline
-function storeScaled(y: usize, codes: v128, scale: v128): void {
+export function storeScaled(y: usize, codes: v128, scale: v128): void {
   const low = i16x8.extend_low_i8x16_s(codes), high = i16x8.extend_high_i8x16_s(codes);
   v128.store(y, scaledQuad(low, false, scale));
   v128.store(y, scaledQuad(low, true, scale), 16);
@@ -50,7 +51,7 @@ function storeScaled(y: usize, codes: v128, scale: v128): void {
 
 /** y = 16 signed bytes * scale - low. */
 @inline
-function storeAbove(y: usize, codes: v128, scale: v128, low: v128): void {
+export function storeAbove(y: usize, codes: v128, scale: v128, low: v128): void {
   const first = i16x8.extend_low_i8x16_s(codes), last = i16x8.extend_high_i8x16_s(codes);
   v128.store(y, f32x4.sub(scaledQuad(first, false, scale), low));
   v128.store(y, f32x4.sub(scaledQuad(first, true, scale), low), 16);
@@ -108,9 +109,15 @@ function q8_0(p: usize, columns: i32, y: usize): void {
   }
 }
 
+/** Values of the codes of iq4_nl and iq4_xs. */
+@inline
+export function iq4Table(): v128 {
+  return i8x16(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+}
+
 function iq4_nl(p: usize, columns: i32, y: usize): void {
   const mask = lowNibbles(columns);
-  const table = i8x16(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+  const table = iq4Table();
   for (const end = y + (<usize>columns << 2); y < end; y += 128, p += 18) {
     const scale = half(p), codes = v128.load(p, 2);
     storeScaled(y, lookUp(table, v128.and(codes, mask)), scale);
@@ -323,6 +330,10 @@ function decodeRow(layout: i32, p: usize, columns: i32, y: usize): void {
     case Q6_K: return q6_k(p, columns, y);
     case IQ4_NL: return iq4_nl(p, columns, y);
     case MXFP4_GGUF: return mxfp4Gguf(p, columns, y);
+    case Q4_1: return q4_1(p, columns, y);
+    case Q2_K: return q2_k(p, columns, y);
+    case Q3_K: return q3_k(p, columns, y);
+    case IQ4_XS: return iq4_xs(p, columns, y);
   }
 }
 
@@ -338,6 +349,10 @@ function rowBytes(layout: i32, columns: i32): usize {
     case Q4_K: return 144 * large;
     case Q5_K: return 176 * large;
     case Q6_K: return 210 * large;
+    case Q4_1: return 20 * blocks;
+    case Q2_K: return 84 * large;
+    case Q3_K: return 110 * large;
+    case IQ4_XS: return 136 * large;
   }
   return 17 * blocks;
 }

@@ -19,6 +19,10 @@ export const Q5_K: i32 = 15;
 export const Q6_K: i32 = 16;
 export const IQ4_NL: i32 = 17;
 export const MXFP4_GGUF: i32 = 18;
+export const Q4_1: i32 = 19;
+export const Q2_K: i32 = 20;
+export const Q3_K: i32 = 21;
+export const IQ4_XS: i32 = 22;
 
 /** Element types of float layouts besides f32, as type arguments: 16 bits in memory. */
 export type Bfloat16 = u16;
