@@ -147,7 +147,11 @@ export class Attention implements Mixer {
     batch.remember(compute, this.#place.state, k, v);
     attention(compute, q, output.x, batch, this.#place.state, this.#heads);
     compute.run();
-    if (gate) sigmoidGate(compute, output.x, gate, n);
+    if (gate) {
+      // the sigmoid of an infinity is an ordinary number
+      requireFinite(compute, gate, n, 'gate of the attention', this.#place.layer);
+      sigmoidGate(compute, output.x, gate, n);
+    }
     compute.run();
 
     compute.quantise(output, n);

@@ -139,6 +139,11 @@ export class DeltaNet implements Mixer {
     compute.linear(w.a, input, a, n);
     compute.linear(w.b, input, b, n);
     compute.run();
+    // what they become of infinities are ordinary numbers
+    const { layer } = this.#place;
+    for (const gate of [a, b]) requireFinite(compute, gate, n, 'gates of the linear attention', layer);
+    for (const rate of [w.rates.values, w.dtBias])
+      requireFinite(compute, rate, 1, 'rates of the linear attention', layer);
     deltaGates(compute, a, b, w.rates, w.dtBias, n);
   }
 

@@ -97,12 +97,14 @@ export class SharedExpert {
     this.#work = work;
   }
 
-  /** Its output for n rows of a normalised input: [rows, hidden], valid until the next call. */
-  forward(input: Input, n: number): Tensor {
+  /** Its output in a layer for n rows of a normalised input: [rows, hidden], valid until the next call. */
+  forward(input: Input, n: number, layer: number): Tensor {
     const output = runMlp(this.#compute, this.#weights, input, this.#work, n);
     if (this.#gate === null || this.#gates === null) return output;
     this.#compute.linear(this.#gate, input, this.#gates, n);
     this.#compute.run();
+    // the sigmoid of an infinity is an ordinary number
+    requireFinite(this.#compute, this.#gates, n, 'gate of the shared expert', layer);
     gateRows(this.#compute, output, this.#gates, n);
     this.#compute.run();
     return output;

@@ -117,7 +117,7 @@ export class RoutedExperts {
       if (this.#nextLayer !== null && this.#touchesNearlyAll(n)) store.readAhead(this.#nextLayer);
       if (n === 1) this.#lookAhead?.run(x);
       // while experts are read
-      shared = this.#shared?.forward(input, n) ?? null;
+      shared = this.#shared?.forward(input, n, this.#layer) ?? null;
       for (let ready = store.next(); ready > 0; ready = store.next()) this.#computeReady(input, n, ready);
     } finally {
       store.end();

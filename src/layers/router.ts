@@ -59,6 +59,8 @@ export class Router {
     if (this.#weights.bias) addRows(compute, scores, this.#weights.bias, n);
     compute.run();
     requireFinite(compute, scores, n, 'router', this.layer);
+    // an expert whose bias is no number would never be chosen
+    if (this.shape.bias) requireFinite(compute, this.shape.bias, 1, 'bias of the router', this.layer);
     if (this.shape.score === 'softmax') softmax(compute, scores, n);
     else if (this.shape.score === 'sigmoid') sigmoid(compute, scores, n);
     compute.run();
