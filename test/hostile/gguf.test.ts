@@ -194,6 +194,8 @@ describe('tensors', () => {
       /33 values.*Q4_0.*blocks of 32/,
     ],
     ['rows of K-quants', tensors(tensor('w', [128, 2], { type: 12 })), 'TENSOR_BAD_SHAPE', /128 values.*Q4_K/],
+    ['rows of two bits', tensors(tensor('w', [384, 2], { type: 10 })), 'TENSOR_BAD_SHAPE', /384 values.*Q2_K/],
+    ['rows of IQ4_XS', tensors(tensor('w', [32, 2], { type: 23 })), 'TENSOR_BAD_SHAPE', /32 values.*IQ4_XS/],
   ])('%s', (_, bytes, code, message) => refused(bytes, code, message));
 
   test('a file cut anywhere is refused', () => {
