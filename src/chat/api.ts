@@ -64,6 +64,11 @@ export interface ChatFormat {
    * null: it takes none, and the model's answers have a form in which a described call would not be seen.
    */
   readonly templateTakesTools: boolean | null;
+  /**
+   * The template reads the reasoning of earlier messages from `thinking`, and has one place for it and the text of a message that
+   * calls.
+   */
+  readonly readsThinking?: boolean;
   parser(options: ParserOptions): ChatParser;
   /** The language of an answer that calls: required (one or more; exactly one unless `parallel`) or a named tool (one). */
   forced(

@@ -53,7 +53,7 @@ export function chooseFormat({ template, addedTokens, chat }: FormatSigns): Chat
   const isHarmony = HARMONY.markers.slice(0, 4).every(marker => addedTokens.includes(marker));
   const shows = (sign: string) => template.includes(sign);
   if (isHarmony && (chat?.format === HARMONY.name || shows('<|channel|>'))) {
-    return takesTools ? HARMONY : { ...HARMONY, templateTakesTools: null };
+    return { ...HARMONY, templateTakesTools: takesTools || null, readsThinking: /\.thinking\b/.test(template) };
   }
   const shown = TABLE.find(({ signs }) => signs.every(shows));
   const usual = TABLE.find(({ syntax, token }) => syntax.name === chat?.format && addedTokens.includes(token));

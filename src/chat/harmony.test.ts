@@ -218,6 +218,7 @@ describe('which models have it', () => {
   const template = "{% if tools %}{% endif %}{{ '<|start|>assistant<|channel|>final<|message|>' }}";
   test.each([
     ['the template shows it', template, tokens, undefined, 'harmony', true],
+    ['one that reads thinking', `${template}{{ m.thinking }}`, tokens, undefined, 'harmony', true],
     ['without tools in the template it has none', template.replace('tools', 'x'), tokens, undefined, 'harmony', null],
     ['without the tokens nothing can be told apart', template, ['<|start|>'], undefined, 'json', false],
     ['the family, where the template shows nothing', '{{ tools }}', tokens, 'harmony', 'harmony', true],
@@ -225,5 +226,6 @@ describe('which models have it', () => {
   ])('%s', (_, source, addedTokens, usual, name, takesTools) => {
     const format = chooseFormat({ template: source, addedTokens, chat: { format: usual } });
     expect([format.name, format.templateTakesTools]).toEqual([name, takesTools]);
+    expect(format.readsThinking ?? false).toBe(source.includes('.thinking'));
   });
 });

@@ -75,3 +75,20 @@ test('the markers of a format are asked for where its parser has something to fi
   expect(markers(plain, true)).toEqual(['<tool_call>', '</tool_call>', '<think>', '</think>']);
   expect(markers(chat, false)).toEqual(['<tool_call>', '</tool_call>']);
 });
+
+test('reasoning of earlier messages, for a template that reads `thinking`', () => {
+  const call = [{ id: 'c', type: 'function', function: { name: 'weather', arguments: {} } }];
+  const turn = (content: string | null) => ({
+    ...chat,
+    messages: [
+      { role: 'assistant', content, reasoning_content: 'plan', tool_calls: call },
+      { role: 'assistant', content: 'x' },
+    ],
+  });
+  const format = { ...formatNamed('harmony', true), readsThinking: true };
+  const made = (content: string | null, chosen = format) =>
+    (chatPrompt(turn(content), chosen, gptOss.chat) as { messages: unknown[] }).messages;
+  expect(made(null)).toMatchObject([{ content: null, thinking: 'plan' }, { content: 'x' }]);
+  expect(made('I look.')).toMatchObject([{ content: '', thinking: 'plan\n\nI look.' }, { content: 'x' }]);
+  expect(made('I look.', formatNamed('harmony', true) as typeof format)).toEqual(turn('I look.').messages);
+});

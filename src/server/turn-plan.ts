@@ -3,7 +3,7 @@
 import type { ChatFormat, ChatParser, ParserOptions, ToolChoice } from '../chat/api.ts';
 import { promptTools } from '../chat/prompted-tools.ts';
 import { RequestError } from '../common/errors.ts';
-import type { FamilyChat, GenerateRequest, Prompt } from '../engine/api.ts';
+import type { ChatMessage, FamilyChat, GenerateRequest, Prompt } from '../engine/api.ts';
 import { StopMatcher } from '../engine/stops.ts';
 import type { GrammarSpec } from '../grammar/api.ts';
 import type { ChatTurn, TurnRequest } from './turn.ts';
@@ -96,6 +96,7 @@ function checkForm(
 /** The conversation as the model's template takes it. */
 export function chatPrompt(turn: ChatTurn, format: ChatFormat, chat: FamilyChat): Prompt {
   const { toolChoice, parallelToolCalls } = turn;
+  const messages = format.readsThinking ? turn.messages.map(withThinking) : turn.messages;
   const tools = toolChoice === 'none' ? [] : turn.tools;
   const inTemplate = format.templateTakesTools;
   if (inTemplate === null && tools.length > 0) {
@@ -106,11 +107,19 @@ export function chatPrompt(turn: ChatTurn, format: ChatFormat, chat: FamilyChat)
     });
   }
   return {
-    messages: inTemplate !== false ? turn.messages : promptTools(turn.messages, tools, toolChoice, parallelToolCalls),
+    messages: inTemplate !== false ? messages : promptTools(messages, tools, toolChoice, parallelToolCalls),
     ...(inTemplate && tools.length > 0 && { tools: tools.map(tool => ({ type: 'function', function: tool })) }),
     variables: thinkingVariables(turn, chat.thinking),
     ...(turn.continueFinal && { continueFinal: true }),
   };
+}
+
+/** Beside a call, text and reasoning are one: such a template puts either before the call, and refuses both. */
+function withThinking(message: ChatMessage): ChatMessage {
+  const { reasoning_content: reasoning, tool_calls: calls, content } = message;
+  if (typeof reasoning !== 'string' || reasoning === '') return message;
+  if (!Array.isArray(calls) || !content) return { ...message, thinking: reasoning };
+  return { ...message, thinking: `${reasoning}\n\n${content}`, content: '' };
 }
 
 /**

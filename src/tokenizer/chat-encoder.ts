@@ -4,6 +4,7 @@ import { RequestError, TokenizerError } from '../common/errors.ts';
 import type { ChatTemplate } from './chat-template.ts';
 import { FinalMessage } from './final-message.ts';
 import { ControlStrings, Guard } from './guard.ts';
+import { variants } from './message-variants.ts';
 import type { Tokenizer } from './tokenizer.ts';
 
 export interface RenderOptions {
@@ -65,20 +66,25 @@ export class ChatEncoder {
     return { ids, text };
   }
 
-  /** Templates tell a message that only calls from one with an empty text, or cannot do without a text: then it is empty. */
+  /**
+   * Templates tell a message that only calls from one with an empty text, or cannot do without a text: then it is empty. And some
+   * want the arguments of calls as a text: then it is JSON.
+   */
   #renderCalls(
     messages: readonly unknown[],
     tools: readonly unknown[] | null | undefined,
     options: RenderOptions,
   ): { text: string; marks: Uint8Array | null } {
-    try {
-      return this.#render(messages, tools, options);
-    } catch (error) {
-      const hasFailed = error instanceof TokenizerError && error.code === 'CHAT_TEMPLATE_FAILED';
-      if (!hasFailed || !messages.some(isWithoutText)) throw error;
+    let failure: unknown;
+    for (const variant of variants(messages)) {
+      try {
+        return this.#render(variant, tools, options);
+      } catch (error) {
+        if (!(error instanceof TokenizerError) || error.code !== 'CHAT_TEMPLATE_FAILED') throw error;
+        failure ??= error;
+      }
     }
-    const filled = messages.map(message => (isWithoutText(message) ? { ...message, content: '' } : message));
-    return this.#render(filled, tools, options);
+    throw failure;
   }
 
   #render(
@@ -143,10 +149,6 @@ export class ChatEncoder {
     const end = turn.slice(at + PROBE.length).trim();
     return tokens.find(token => token.content === end)?.id ?? null;
   }
-}
-
-function isWithoutText(message: unknown): message is { content: null } {
-  return (message as { content?: unknown } | null)?.content === null;
 }
 
 function commonPrefix(a: string, b: string): number {

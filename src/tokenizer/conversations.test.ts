@@ -70,6 +70,19 @@ test('a template that cannot do without a text gets an empty one for a message t
   expect(() => broken.render([user, message])).toThrow(expect.objectContaining({ code: 'CHAT_TEMPLATE_FAILED' }));
 });
 
+test('a template that wants the arguments of calls as a text gets JSON', () => {
+  const args = { city: 'Roma "x"', more: [1, null, { a: true }], none: {} };
+  const message = { role: 'assistant', content: null, tool_calls: [{ function: { name: 'f', arguments: args } }] };
+  const source = (text: string) =>
+    `{% for m in messages %}{{ m.content${text} }}{% for c in m.tool_calls or [] %}{{ '(' + c.function.arguments + ')' }}{% endfor %}{% endfor %}`;
+  const json = '{"city": "Roma \\"x\\"", "more": [1, null, {"a": true}], "none": {}}';
+  for (const text of ['', ' | trim']) {
+    expect(encoder(source(text)).render([user, message]).text).toBe(`Hi(${json})`);
+  }
+  const other = encoder("{{ 'a' ~ tools[0] }}");
+  expect(() => other.render([user], [{ type: 'function' }])).toThrow('a mapping is joined to a text');
+});
+
 describe('tools', () => {
   /** In the manner of Qwen3: arguments are written as they are when they are a text. */
   const qwen = encoder(

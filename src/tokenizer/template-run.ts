@@ -64,6 +64,8 @@ export interface TemplateNodes {
   readonly written: ReadonlySet<JinjaNode>;
   /** Nodes that are sliced. */
   readonly sliced: ReadonlySet<JinjaNode>;
+  /** Nodes that are put together with another one by `+` or `~`. */
+  readonly joined: ReadonlySet<JinjaNode>;
   /** Text outside tags and string literals inside. */
   readonly literals: readonly string[];
 }
@@ -80,6 +82,7 @@ export function analyseNodes(program: JinjaNode): TemplateNodes {
     walked: new Set<JinjaNode>(),
     written: new Set<JinjaNode>(),
     sliced: new Set<JinjaNode>(),
+    joined: new Set<JinjaNode>(),
     literals: [] as string[],
   };
   visit(program, node => analyse(node, nodes));
@@ -88,7 +91,9 @@ export function analyseNodes(program: JinjaNode): TemplateNodes {
 
 function analyse(
   node: JinjaNode,
-  into: Record<'compared' | 'patterns' | 'walked' | 'written' | 'sliced', Set<JinjaNode>> & { literals: string[] },
+  into: Record<'compared' | 'patterns' | 'walked' | 'written' | 'sliced' | 'joined', Set<JinjaNode>> & {
+    literals: string[];
+  },
 ): void {
   for (const field of BLOCKS) if (Array.isArray(node[field])) addAll(into.written, node[field] as JinjaNode[]);
   // What a replacement writes is output; what it looks for is not.
@@ -98,6 +103,7 @@ function analyse(
     const sides = [node.left, node.right] as JinjaNode[];
     addAll(into.walked, sides);
     if ((node.operator as JinjaNode).value === '~') addAll(into.written, sides);
+    if (/^[+~]$/.test(String((node.operator as JinjaNode).value))) addAll(into.joined, sides);
     if (COMPARISONS.has(String((node.operator as JinjaNode).value))) addAll(into.compared, sides);
   } else if (node.type === 'CallExpression') {
     const callee = node.callee as JinjaNode;
@@ -239,6 +245,8 @@ class BoundedInterpreter extends Interpreter {
       // Made here, or about to be copied.
       if (node!.type === 'CallExpression' || this.#nodes.sliced.has(node!)) this.#charge(value.value.length);
     }
+    // Python cannot add one to a text either; the library would write "[object Map]".
+    if (this.#nodes.joined.has(node!) && value.value instanceof Map) throw new Error('a mapping is joined to a text');
     if (this.#nodes.written.has(node!)) this.#chargeContent(value.value);
     if (this.#nodes.compared.has(node!)) return mapStrings(value, text => this.#hooks.plain(text));
     if (this.#nodes.patterns.has(node!)) return mapStrings(value, text => this.#hooks.pattern(text));

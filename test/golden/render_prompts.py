@@ -2,7 +2,7 @@
 
 Writes prompts.json beside this file; prompts.test.ts compares the engine's rendering with it. Needs jinja2:
 
-    python3 test/golden/render_prompts.py
+    python3 test/golden/render_prompts.py && npx biome check --write test/golden/prompts.json
 
 The environment is that of Hugging Face transformers: trim_blocks, lstrip_blocks, loop controls, its `tojson`,
 `raise_exception` and `strftime_now`. The packs' own recorded renderings, made by transformers itself, are rendered
