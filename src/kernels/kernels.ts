@@ -371,10 +371,9 @@ export interface Kernels {
   /**
    * Gated delta rule, token after token (Gated DeltaNet). qkv rows: [q keyHeads*keyDim | k keyHeads*keyDim | v
    * valueHeads*valueDim]; decay, beta [rows, valueHeads]; state f32 [valueHeads, keyDim, valueDim]; out [rows,
-   * valueHeads*valueDim]. Value head j uses key head j / (valueHeads/keyHeads), or j mod keyHeads when `tiled` is 1. With q = (q *
-   * (1 / sqrt(sum16(q^2) + 1e-6))) * (1 / sqrt(keyDim)), k = k * (1 / sqrt(sum16(k^2) + 1e-6)): S *= decay; d = beta * (v - sum_i
-   * k_i S_i); S_i += k_i d; out = sum_i q_i S_i, sums over i ascending from +0. scratch: 2*keyDim + valueDim floats owned by this
-   * lane. Range: value heads.
+   * valueHeads*valueDim]. Value head j uses key head j / (valueHeads/keyHeads); tiled 1: j mod keyHeads. With q = (q * (1 /
+   * sqrt(sum16(q^2) + 1e-6))) * (1 / sqrt(keyDim)), k = k * (1 / sqrt(sum16(k^2) + 1e-6)): S *= decay; d = beta * (v - sum_i k_i
+   * S_i); S_i += k_i d; out = sum_i q_i S_i, sums over i ascending from +0. scratch: 2*keyDim + valueDim floats of its lane. Range: heads.
    */
   deltaRule(
     qkv: number,
