@@ -123,7 +123,7 @@ function planWith(files: ModelFiles, options: EngineOptions, settings: Settings)
     readers: settings.readers,
     tokenizerBytes: tokenizerBytes(checkpoint),
     tensors: checkpoint.tensors.size,
-    experts,
+    expertParts: experts * records.records[firsts[0]].parts.length,
     context: settings.context,
     slots: settings.slots,
     vocabSize: shape.vocabSize,

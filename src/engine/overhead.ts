@@ -19,8 +19,8 @@ const WORKER_STRIPPER_BYTES = 10 * MIB;
 const TOKENIZER_HEAP_PER_BYTE = 26;
 /** Name, shape and place of a tensor in the files. */
 const HEAP_PER_TENSOR_BYTES = 900;
-/** How a routed expert is read, whether it has tensors of its own, is part of joint ones or a record of a container. */
-const HEAP_PER_EXPERT_BYTES = 4000;
+/** How a matrix or bias of a routed expert is read: from a tensor of its own, a part of a joint one, or a record of a container. */
+const HEAP_PER_EXPERT_PART_BYTES = 1300;
 /** Ids and text of a request on three threads, and the buffers of the sampler. */
 const HEAP_PER_CONTEXT_TOKEN_BYTES = 1024;
 const HEAP_PER_VOCABULARY_ENTRY_BYTES = 64;
@@ -33,8 +33,8 @@ export interface OverheadFacts {
   readonly tokenizerBytes: number;
   /** In the files. */
   readonly tensors: number;
-  /** Routed experts of all layers. */
-  readonly experts: number;
+  /** Matrices and biases of all routed experts. */
+  readonly expertParts: number;
   /** Tokens of a session, and sessions. */
   readonly context: number;
   readonly slots: number;
@@ -44,7 +44,7 @@ export interface OverheadFacts {
 }
 
 export function overheadBytes(facts: OverheadFacts): number {
-  const { lanes, readers, tokenizerBytes, tensors, experts, context, slots, vocabSize, strips } = facts;
+  const { lanes, readers, tokenizerBytes, tensors, expertParts, context, slots, vocabSize, strips } = facts;
   const workers = lanes - 1 + readers;
   return (
     BASE_BYTES +
@@ -53,7 +53,7 @@ export function overheadBytes(facts: OverheadFacts): number {
     (strips ? BASE_STRIPPER_BYTES + workers * WORKER_STRIPPER_BYTES : 0) +
     tokenizerBytes * TOKENIZER_HEAP_PER_BYTE +
     tensors * HEAP_PER_TENSOR_BYTES +
-    experts * HEAP_PER_EXPERT_BYTES +
+    expertParts * HEAP_PER_EXPERT_PART_BYTES +
     slots * context * HEAP_PER_CONTEXT_TOKEN_BYTES +
     slots * vocabSize * HEAP_PER_VOCABULARY_ENTRY_BYTES
   );

@@ -43,11 +43,22 @@ export function resolveRecords(
   }
   const layers = Math.max(shape.layers, ...shape.moeLayers.map(layer => layer + 1));
   const firstExpert = new Array<number>(layers).fill(-1);
+  const builds = new Map<string, Build>();
   for (const names of table.experts) {
     if (names.expert === 0) firstExpert[names.layer] = records.length;
-    records.push(resolveExpert(checkpoint, names, table));
+    records.push(withSharedBuild(resolveExpert(checkpoint, names, table), builds));
   }
   return { records, dense, firstExpert };
+}
+
+type Build = Pick<StoredRecord, 'parts' | 'packs'>;
+
+/** Experts differ in where they lie, hardly ever in how they are built: kept once, tens of thousands of them take little memory. */
+function withSharedBuild({ parts, packs, ...own }: StoredRecord, known: Map<string, Build>): StoredRecord {
+  const key = JSON.stringify([parts, packs]);
+  const build = known.get(key) ?? { parts, packs };
+  known.set(key, build);
+  return { ...own, ...build };
 }
 
 /** What the family makes of another tensor on loading may be in the files already, under its own name, as in GGUF files. */
