@@ -9,7 +9,7 @@ import { parseArgs } from 'node:util';
 import { UsageError } from '../src/common/errors.ts';
 import { GIB, MIB } from '../src/common/units.ts';
 import { blockWeights } from '../src/kernels/cases/blocks.ts';
-import { DECODED_ROWS, type KernelChoice, type KernelName, type Kernels } from '../src/kernels/kernels.ts';
+import type { KernelChoice, KernelName, Kernels } from '../src/kernels/kernels.ts';
 import { nativeVariants } from '../src/kernels/native/native.ts';
 import { RandomValues } from '../src/kernels/random-values.ts';
 import { kernelsFor, selectKernels } from '../src/kernels/select.ts';
@@ -39,8 +39,8 @@ const PAGE = 65536;
 const X = PAGE;
 const Y = X + MAX_N * COLUMNS * 4;
 const W = Y + GIB / 4;
-// Decoded rows of a block layout, before the weights.
-const SCRATCH = W - DECODED_ROWS * COLUMNS * 4;
+// A decoded row of a block layout, before the weights.
+const SCRATCH = W - COLUMNS * 4;
 
 export interface KernelFigure {
   layout: Layout;

@@ -16,7 +16,7 @@ export async function withCompute<T, R>(
   use: (built: Built<T>) => R | Promise<R>,
 ): Promise<R> {
   const arenas = new Arenas((options.pages ?? 64) * WASM_PAGE);
-  const compute = new Compute(arenas, { lanes: options.lanes, exact: options.exact ?? false, scratchFloats: 2048 });
+  const compute = new Compute(arenas, { lanes: options.lanes, exact: options.exact ?? false, scratchFloats: 512 });
   compute.lanes.minChunkCost = 10_000;
   const made = make(compute);
   arenas.commit();

@@ -8,7 +8,7 @@ import { ExpertStore } from '../experts/store.ts';
 import type { Checkpoint } from '../formats/checkpoint-types.ts';
 import { statOf } from '../formats/files.ts';
 import { grammarWorkerBytes } from '../grammar/memory.ts';
-import { ATTENTION_SCRATCH, DECODED_ROWS, DELTA_SCRATCH, SELECT_SCRATCH } from '../kernels/kernels.ts';
+import { ATTENTION_SCRATCH, DELTA_SCRATCH, SELECT_SCRATCH } from '../kernels/kernels.ts';
 import { Batch } from '../layers/batch.ts';
 import { blockBytesOf, SessionMemory } from '../layers/session-memory.ts';
 import type { Model, ModelShape } from '../models/family.ts';
@@ -173,8 +173,7 @@ function buildModel(files: ModelFiles, settings: Settings, maxRows: number): Bui
   const { shape, family, config, parts, records, table } = files;
   const { context, lanes, readers, slots, kv, exact } = settings;
   const arenas = new Arenas(settings.arenaBytes);
-  const decoded = widestRow(records) * DECODED_ROWS;
-  const scratchFloats = Math.max(context * ATTENTION_SCRATCH, SELECT_SCRATCH, DELTA_SCRATCH, decoded);
+  const scratchFloats = Math.max(context * ATTENTION_SCRATCH, SELECT_SCRATCH, DELTA_SCRATCH, widestRow(records));
   const compute = new Compute(arenas, { lanes, exact, scratchFloats });
   const memory = { context, sessions: slots, encoding: kv, maxRows };
   const cache = new SessionMemory(arenas, family.states(config, parts), memory);

@@ -13,7 +13,6 @@ import {
   TILE_ROWS,
 } from '../quant/layouts.ts';
 import { blockWeights } from './cases/blocks.ts';
-import { DECODED_ROWS } from './kernels.ts';
 import { type Kind, RandomValues } from './random-values.ts';
 import { label, type Op, Scene } from './scene.ts';
 
@@ -151,7 +150,7 @@ export function floatCase(seed: number, facts: MatrixFacts): Scene {
 export function exactCase(seed: number, facts: MatrixFacts): Scene {
   const { columns, n } = facts;
   const { scene, id, w, x, xStride, xIndex, y, yStride, yIndex } = rowsCase('matmulExact', seed, facts);
-  const scratch = scene.scratch(columns * DECODED_ROWS);
+  const scratch = scene.scratch(columns);
   scene.run = (k, from, to) =>
     k.matmulExact(id, w, columns, x, xStride, xIndex, y, yStride, yIndex, n, scratch, from, to);
   return scene;

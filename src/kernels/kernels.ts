@@ -20,9 +20,6 @@ export const SELECT_SCRATCH = 512;
 /** Floats of scratch that deltaRule needs for heads of 256 elements, the longest that are supported. */
 export const DELTA_SCRATCH = 3 * 256;
 
-/** Weight rows that matmulExact decodes at a time: its scratch has room for so many. */
-export const DECODED_ROWS = 4;
-
 /** Groups of experts among which topK chooses; published models have up to 8. */
 export const MAX_EXPERT_GROUPS = 64;
 
@@ -95,7 +92,7 @@ export interface Kernels {
 
   /**
    * As matmulFloat for layouts whose rows are decoded to float32 first: block layouts always, tile layouts with
-   * `activations: exact`. scratch: DECODED_ROWS rows of floats, owned by this lane.
+   * `activations: exact`. scratch: `columns` floats owned by this lane.
    */
   matmulExact(
     layout: number,

@@ -160,13 +160,6 @@ FLOATS_OF(F32)
 FLOATS_OF(BF16)
 FLOATS_OF(F16)
 
-static void matmulFloat(int layout, const uint8_t *w, int64_t columns, const float *x, Rows r, int64_t row0,
-                        int64_t row1) {
-  if (layout == F32) floats_F32(w, columns, x, r, row0, row1);
-  else if (layout == BF16) floats_BF16(w, columns, x, r, row0, row1);
-  else floats_F16(w, columns, x, r, row0, row1);
-}
-
 // Code of row r and column c of a tile.
 static int codeAt(int layout, const uint8_t *tile, int64_t r, int64_t c) {
   if (isQ8(layout)) return (int8_t)tile[(c >> 2) * 64 + r * 4 + (c & 3)];
@@ -210,12 +203,36 @@ static void decodeRow(int layout, const uint8_t *w, int64_t columns, int64_t row
 
 // ---- rows that are decoded first ----
 
-// Columns that are decoded at a time when few activation rows meet the DECODED_ROWS weight rows.
-enum { DECODED_COLUMNS = 512 };
-// Rows of one pass over them: they are in the cache, so that several meet even a single activation row.
-#define DECODED_FOR(x) (SUM_REGISTERS / ((x) * PARTS) > 4 ? 4 : SUM_REGISTERS / ((x) * PARTS) < 1 ? 1 : SUM_REGISTERS / ((x) * PARTS))
+// Weight rows and columns that are decoded at a time, so that they stay in the first cache; and activation rows that meet
+// all of w before the next do, so that they stay in the second.
+enum { DECODED_ROWS = 8, DECODED_COLUMNS = 512, MET_ROWS = 64 };
+// Float layouts are decoded first when so many activation rows meet them; for fewer it costs more than it saves.
+enum { MANY_ROWS = 32 };
+// Weight rows of one pass over them.
+#define PASS_ROWS(xs) ((xs) * PARTS * 4 <= SUM_REGISTERS ? 4 : (xs) * PARTS * 2 <= SUM_REGISTERS ? 2 : 1)
 
-// sum[i][j] += w[i] . x[j] for `count` columns.
+// Weights of a float layout to float32, then zeros up to a multiple of 16.
+INLINE void widenColumns(const int layout, const uint8_t *w, int64_t count, float *y) {
+  int64_t c = 0;
+  for (; c + 16 <= count; c += 16)
+    EACH_PART *(LooseFloats *)(y + c + k * LANES) = decodePart(layout, w + c * floatBytes(layout), k);
+  if (c < count) store16(y + c, decodeUpTo16(layout, w + c * floatBytes(layout), count - c));
+}
+
+// Columns from..from+count of a row to float32, then zeros up to a multiple of 16.
+INLINE void decodeColumns(int layout, const uint8_t *row, int64_t columns, int64_t from, int64_t count, float *y) {
+  if (isBlock(layout)) {
+    decodeBlocks(layout, row, columns, from, count, y);
+    for (int64_t i = count; i % 16 != 0; i++) y[i] = 0;
+    return;
+  }
+  row += from * floatBytes(layout);
+  if (layout == F32) widenColumns(F32, row, count, y);
+  else if (layout == BF16) widenColumns(BF16, row, count, y);
+  else widenColumns(F16, row, count, y);
+}
+
+// sums[i][j] += w[i] . x[j] for `count` columns.
 INLINE void addDecoded(const int rows, const int xs, const float *w, const float *const *x, int64_t count,
                        Floats sums[4][4][PARTS]) {
   Floats sum[4][4][PARTS];
@@ -239,57 +256,99 @@ INLINE void addDecoded(const int rows, const int xs, const float *w, const float
     UNROLL for (int j = 0; j < xs; j++) EACH_PART sums[i][j][k] = sum[i][j][k];
 }
 
-// DECODED_ROWS rows of blocks times xs activation rows.
-INLINE void fewTimes(const int xs, int layout, const uint8_t *w, int64_t columns, const float *x, Rows r) {
-  const int64_t rowBytes = blockRowBytes(layout, columns);
-  _Alignas(64) float decoded[DECODED_ROWS * DECODED_COLUMNS];
-  Floats sum[4][4][PARTS] = {{{{0}}}};
-  const float *rows[4];
-  UNROLL for (int j = 0; j < xs; j++) rows[j] = x + rowOf(r.xIndex, j) * r.xStride;
-  for (int64_t c = 0; c < columns; c += DECODED_COLUMNS) {
-    const int64_t count = atMost(DECODED_COLUMNS, columns - c);
-    const int64_t from = blockRowBytes(layout, c), to = blockRowBytes(layout, c + count);
-    for (int i = 0; i < DECODED_ROWS; i++) {
-      const uint8_t *row = w + i * rowBytes;
-      for (int64_t at = from; at < to; at += 64) __builtin_prefetch(row + DECODED_ROWS * rowBytes + at);
-      decodeBlocks(layout, row, columns, c, count, decoded + i * DECODED_COLUMNS);
-      for (int64_t k = count; k % 16 != 0; k++) decoded[i * DECODED_COLUMNS + k] = 0;
-    }
-    const float *at[4];
-    UNROLL for (int j = 0; j < xs; j++) at[j] = rows[j] + c;
-    UNROLL for (int i = 0; i < DECODED_ROWS; i += DECODED_FOR(xs))
-      addDecoded(DECODED_FOR(xs), xs, decoded + i * DECODED_COLUMNS, at, count, sum + i);
-  }
-  UNROLL for (int j = 0; j < xs; j++)
-    *(LooseFour *)(r.y + rowOf(r.yIndex, j) * r.yStride) = treesOf(sum[0][j], sum[1][j], sum[2][j], sum[3][j]);
+// Four decoded rows and xs activation rows.
+INLINE void addFour(const int xs, const float *w, const float *const *x, int64_t count, Floats sums[4][4][PARTS]) {
+  UNROLL for (int i = 0; i < 4; i += PASS_ROWS(xs))
+    addDecoded(PASS_ROWS(xs), xs, w + i * DECODED_COLUMNS, x, count, sums + i);
 }
 
-#define FEW_TIMES(xs) \
-  static __attribute__((noinline)) void fewTimes##xs(int layout, const uint8_t *w, int64_t columns, const float *x, Rows r) { \
-    fewTimes(xs, layout, w, columns, x, r); \
+#define ADD_FOUR(xs) \
+  static __attribute__((noinline)) void addFour##xs(const float *w, const float *const *x, int64_t count, \
+                                                    Floats sums[4][4][PARTS]) { \
+    addFour(xs, w, x, count, sums); \
   }
-FEW_TIMES(1)
-FEW_TIMES(2)
-FEW_TIMES(3)
-FEW_TIMES(4)
+ADD_FOUR(1)
+ADD_FOUR(2)
+ADD_FOUR(3)
+ADD_FOUR(4)
+
+// `rows` weight rows, DECODED_ROWS at most, times activation rows first..first+xs, MET_ROWS at most.
+static void decodedTimes(int layout, const uint8_t *w, int64_t rowBytes, int64_t rows, int64_t columns, const float *x,
+                         Rows r, int64_t first, int64_t xs) {
+  _Alignas(64) float decoded[DECODED_ROWS * DECODED_COLUMNS];
+  Floats sums[MET_ROWS / 4][DECODED_ROWS / 4][4][4][PARTS];
+  const float *from[MET_ROWS];
+  memset(sums, 0, (size_t)((xs + 3) / 4) * sizeof sums[0]);
+  for (int64_t j = 0; j < xs; j++) from[j] = x + rowOf(r.xIndex, first + j) * r.xStride;
+  const int64_t fours = (rows + 3) / 4;
+  if (rows % 4 != 0) memset(decoded, 0, sizeof decoded);
+  for (int64_t c = 0; c < columns; c += DECODED_COLUMNS) {
+    const int64_t count = atMost(DECODED_COLUMNS, columns - c), bytes = (count * rowBytes + columns - 1) / columns;
+    for (int64_t i = 0; i < rows; i++) {
+      const uint8_t *row = w + i * rowBytes;
+      if (first == 0) {
+        const uint8_t *next = row + DECODED_ROWS * rowBytes + c * rowBytes / columns;
+        for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(next + at);
+      }
+      decodeColumns(layout, row, columns, c, count, decoded + i * DECODED_COLUMNS);
+    }
+    for (int64_t j = 0; j < xs; j += 4) {
+      const float *at[4];
+      const int64_t here = atMost(4, xs - j);
+      for (int64_t k = 0; k < here; k++) at[k] = from[j + k] + c;
+      for (int64_t i = 0; i < fours; i++) {
+        const float *four = decoded + i * 4 * DECODED_COLUMNS;
+        if (here == 4) addFour4(four, at, count, sums[j / 4][i]);
+        else if (here == 3) addFour3(four, at, count, sums[j / 4][i]);
+        else if (here == 2) addFour2(four, at, count, sums[j / 4][i]);
+        else addFour1(four, at, count, sums[j / 4][i]);
+      }
+    }
+  }
+  for (int64_t j = 0; j < xs; j++) {
+    float *y = r.y + rowOf(r.yIndex, first + j) * r.yStride;
+    for (int64_t i = 0; i < fours; i++) {
+      Floats(*s)[4][PARTS] = sums[j / 4][i];
+      const Four result = treesOf(s[0][j % 4], s[1][j % 4], s[2][j % 4], s[3][j % 4]);
+      if (i * 4 + 4 <= rows) *(LooseFour *)(y + i * 4) = result;
+      else memcpy(y + i * 4, &result, (size_t)(rows - i * 4) * 4);
+    }
+  }
+}
+
+static void decodedFirst(int layout, const uint8_t *w, int64_t columns, const float *x, Rows r, int64_t row0,
+                         int64_t row1) {
+  const int64_t rowBytes = isBlock(layout) ? blockRowBytes(layout, columns) : columns * floatBytes(layout);
+  for (int64_t first = 0; first < r.n; first += MET_ROWS) {
+    for (int64_t row = row0; row < row1; row += DECODED_ROWS) {
+      Rows shifted = r;
+      shifted.y = r.y + row;
+      decodedTimes(layout, w + row * rowBytes, rowBytes, atMost(DECODED_ROWS, row1 - row), columns, x, shifted, first,
+                   atMost(MET_ROWS, r.n - first));
+    }
+  }
+}
 
 static void matmulExact(int layout, const uint8_t *w, int64_t columns, const float *x, Rows r, float *scratch,
                         int64_t row0, int64_t row1) {
-  for (int64_t row = row0; row < row1; row += DECODED_ROWS) {
-    const int64_t count = atMost(DECODED_ROWS, row1 - row);
+  if (isBlock(layout)) {
+    decodedFirst(layout, w, columns, x, r, row0, row1);
+    return;
+  }
+  for (int64_t row = row0; row < row1; row++) {
+    decodeRow(layout, w, columns, row, scratch);
     Rows shifted = r;
     shifted.y = r.y + row;
-    if (isBlock(layout) && r.n <= 4 && count == DECODED_ROWS) {
-      const uint8_t *from = w + row * blockRowBytes(layout, columns);
-      if (r.n == 1) fewTimes1(layout, from, columns, x, shifted);
-      else if (r.n == 2) fewTimes2(layout, from, columns, x, shifted);
-      else if (r.n == 3) fewTimes3(layout, from, columns, x, shifted);
-      else fewTimes4(layout, from, columns, x, shifted);
-      continue;
-    }
-    for (int64_t i = 0; i < count; i++) decodeRow(layout, w, columns, row + i, scratch + i * columns);
-    floats_F32((const uint8_t *)scratch, columns, x, shifted, 0, count);
+    floats_F32((const uint8_t *)scratch, columns, x, shifted, 0, 1);
   }
+}
+
+static void matmulFloat(int layout, const uint8_t *w, int64_t columns, const float *x, Rows r, int64_t row0,
+                        int64_t row1) {
+  if (r.n >= MANY_ROWS) decodedFirst(layout, w, columns, x, r, row0, row1);
+  else if (layout == F32) floats_F32(w, columns, x, r, row0, row1);
+  else if (layout == BF16) floats_BF16(w, columns, x, r, row0, row1);
+  else floats_F16(w, columns, x, r, row0, row1);
 }
 
 static void embed(int layout, const uint8_t *w, int64_t columns, const int32_t *ids, float *y, int64_t row0,

@@ -35,8 +35,6 @@ enum {
   LAYOUTS,
 };
 enum { KV_BLOCK = 64, TILE_ROWS = 16, GROUP = 64, ATTENTION_SCRATCH = 4, SELECT_SCRATCH = 512 };
-// Weight rows that matmulExact decodes before activation rows meet them: its scratch has room for so many.
-enum { DECODED_ROWS = 4 };
 
 static inline bool isTile(int64_t layout) { return layout >= Q4 && layout <= Q8_WIDE; }
 

@@ -77,7 +77,7 @@ static void run_matmulExact(Call *c) {
   const uint8_t *w = span(c, 1, matrixBytes((int)layout, row1, columns), 1);
   const float *x;
   const Rows r = floatRows(c, row1, &x);
-  float *scratch = span(c, 10, times(columns, DECODED_ROWS), 4);
+  float *scratch = span(c, 10, columns, 4);
   if (!c->failed) c->arena->kernels->matmulExact((int)layout, w, columns, x, r, scratch, row0, row1);
 }
 
