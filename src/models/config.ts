@@ -31,12 +31,27 @@ export const LIMITS = {
 /** A positive integer with a sanity limit, so that a hostile config cannot ask for absurd allocations. */
 export const count = (max: number) => z.number().int().min(1).max(max);
 
+/** Tells what is wrong with a field. */
+export type Issue = (path: string, message: string) => void;
+
+export function checkExperts(topK: number, experts: number, issue: Issue): void {
+  if (topK > experts) issue('num_experts_per_tok', `must not exceed the number of experts, ${experts}`);
+}
+
+/** Of models whose first layers are dense. */
+export function checkDenseLayers(
+  c: { readonly first_k_dense_replace: number; readonly num_hidden_layers: number },
+  issue: Issue,
+): void {
+  if (c.first_k_dense_replace >= c.num_hidden_layers) issue('first_k_dense_replace', 'must leave layers with experts');
+}
+
 /** Groups of experts as topK needs them: of equal size, two experts or more in each, and enough of them kept. */
 export function checkGroups(
   c: { readonly n_group: number; readonly topk_group: number },
   experts: number,
   topK: number,
-  issue: (path: string, message: string) => void,
+  issue: Issue,
 ): void {
   if (c.n_group > MAX_EXPERT_GROUPS) issue('n_group', `must not exceed ${MAX_EXPERT_GROUPS}`);
   if (experts % c.n_group !== 0) issue('n_group', 'must divide n_routed_experts');
@@ -66,7 +81,7 @@ export function parseFields<S extends z.ZodType>(
   modelType: string,
   schema: S,
   raw: Readonly<Record<string, unknown>>,
-  relate: (config: z.output<S>, issue: (path: string, message: string) => void) => void,
+  relate: (config: z.output<S>, issue: Issue) => void,
 ): z.output<S> {
   const problems: { path: string; message: string }[] = [];
   const result = schema.safeParse(raw);
@@ -91,7 +106,7 @@ export function parseTextFields<S extends z.ZodType>(
   modelType: string,
   schema: S,
   raw: Readonly<Record<string, unknown>>,
-  relate: (config: z.output<S>, issue: (path: string, message: string) => void) => void,
+  relate: (config: z.output<S>, issue: Issue) => void,
 ): z.output<S> {
   const { text_config: text, tie_word_embeddings: tied } = raw;
   if (text === undefined) return parseFields(modelType, schema, raw, relate);

@@ -4,7 +4,7 @@
  */
 
 import { z } from 'zod';
-import { count, LIMITS, parseFields } from './config.ts';
+import { checkDenseLayers, count, LIMITS, parseFields } from './config.ts';
 import type { Family } from './family.ts';
 import { checkMla, describeMla, mlaFields } from './mla-config.ts';
 import { type MlaMoe, mlaMoeFamily } from './mla-moe.ts';
@@ -24,9 +24,7 @@ export type DeepseekV2Config = ReturnType<typeof parseConfig>;
 
 function parseConfig(raw: Readonly<Record<string, unknown>>) {
   return parseFields('deepseek_v2', schema, raw, (c, issue) => {
-    if (c.first_k_dense_replace >= c.num_hidden_layers) {
-      issue('first_k_dense_replace', 'must leave layers with experts');
-    }
+    checkDenseLayers(c, issue);
     if (c.topk_method === 'group_limited_greedy' && (!c.n_group || !c.topk_group)) {
       issue('n_group', 'must be given with topk_group for group_limited_greedy');
     }

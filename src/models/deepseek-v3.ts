@@ -4,7 +4,7 @@
  */
 
 import { z } from 'zod';
-import { LIMITS, parseFields } from './config.ts';
+import { checkDenseLayers, LIMITS, parseFields } from './config.ts';
 import type { Family } from './family.ts';
 import { biasedRouter, biasedRouterFields, CORRECTION, checkMla, describeMla, mlaFields } from './mla-config.ts';
 import { type MlaMoe, mlaMoeFamily } from './mla-moe.ts';
@@ -19,9 +19,7 @@ export type DeepseekV3Config = ReturnType<typeof parseConfig>;
 
 function parseConfig(raw: Readonly<Record<string, unknown>>) {
   return parseFields('deepseek_v3', schema, raw, (c, issue) => {
-    if (c.first_k_dense_replace >= c.num_hidden_layers) {
-      issue('first_k_dense_replace', 'must leave layers with experts');
-    }
+    checkDenseLayers(c, issue);
     checkMla(c, c, issue);
   });
 }

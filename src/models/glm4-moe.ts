@@ -4,10 +4,10 @@
  */
 
 import { z } from 'zod';
-import { checkGroups, count, LIMITS, parseFields, positive } from './config.ts';
+import { checkDenseLayers, checkExperts, checkGroups, count, LIMITS, parseFields, positive } from './config.ts';
 import { expertNames, separateForm, stackedForm } from './expert-forms.ts';
 import type { Family } from './family.ts';
-import { checkDecoder, checkExperts, decoderFields, describeDecoder } from './gqa-config.ts';
+import { checkDecoder, decoderFields, describeDecoder } from './gqa-config.ts';
 import { type GqaMoe, gqaMoeFamily } from './gqa-moe.ts';
 import { ropeConfig } from './rope-config.ts';
 import { MLP_NAMES } from './sparse-mlp.ts';
@@ -36,6 +36,7 @@ function parseConfig(raw: Readonly<Record<string, unknown>>) {
   const c = parseFields('glm4_moe', schema, raw, (c, issue) => {
     checkDecoder(c, ropeConfig(c, ROPE_DEFAULTS, issue).partial, issue);
     checkExperts(c.num_experts_per_tok, c.n_routed_experts, issue);
+    checkDenseLayers(c, issue);
     checkGroups(c, c.n_routed_experts, c.num_experts_per_tok, issue);
   });
   return { ...c, rope: ropeConfig(c, ROPE_DEFAULTS) };

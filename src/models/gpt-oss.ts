@@ -7,10 +7,10 @@
 import { z } from 'zod';
 import { plainChoice } from '../layers/router.ts';
 import type { ExpertForm, ExpertNames, MatrixRef } from '../quant/refs.ts';
-import { count, LIMITS, parseFields, positive } from './config.ts';
+import { checkExperts, count, LIMITS, parseFields, positive } from './config.ts';
 import { expertNames } from './expert-forms.ts';
 import type { Family } from './family.ts';
-import { checkDecoder, checkExperts, decoderFields, describeDecoder } from './gqa-config.ts';
+import { checkDecoder, decoderFields, describeDecoder } from './gqa-config.ts';
 import { type GqaMoe, gqaMoeFamily } from './gqa-moe.ts';
 import { ropeConfig } from './rope-config.ts';
 import { MLP_NAMES } from './sparse-mlp.ts';

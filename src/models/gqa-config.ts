@@ -3,7 +3,7 @@
 import { z } from 'zod';
 import { type AttentionShape, PLAIN } from '../layers/attention.ts';
 import type { RouterShape } from '../layers/router.ts';
-import { count, eosField, epsilon, LIMITS } from './config.ts';
+import { count, eosField, epsilon, type Issue, LIMITS } from './config.ts';
 import type { GqaMoe } from './gqa-moe.ts';
 import { type RopeConfig, ropeFields, ropeOf } from './rope-config.ts';
 
@@ -31,7 +31,7 @@ export function headDimOf(c: DecoderFields): number {
 }
 
 /** Relations between the fields. partial: share of a head that is rotated. */
-export function checkDecoder(c: DecoderFields, partial: number, issue: (path: string, message: string) => void): void {
+export function checkDecoder(c: DecoderFields, partial: number, issue: Issue): void {
   const kvHeads = c.num_key_value_heads ?? c.num_attention_heads;
   if (c.num_attention_heads % kvHeads !== 0) issue('num_key_value_heads', 'must divide num_attention_heads');
   if (!c.head_dim && c.hidden_size % c.num_attention_heads !== 0) {
@@ -39,10 +39,6 @@ export function checkDecoder(c: DecoderFields, partial: number, issue: (path: st
   }
   const rotaryDim = headDimOf(c) * partial;
   if (rotaryDim % 2 !== 0) issue('head_dim', `must give an even number of rotated elements, not ${rotaryDim}`);
-}
-
-export function checkExperts(topK: number, experts: number, issue: (path: string, message: string) => void): void {
-  if (topK > experts) issue('num_experts_per_tok', `must not exceed the number of experts, ${experts}`);
 }
 
 /** What a family says beyond the common fields. */

@@ -2,10 +2,10 @@
 
 import { z } from 'zod';
 import { plainChoice } from '../layers/router.ts';
-import { count, LIMITS, parseFields } from './config.ts';
+import { checkExperts, count, LIMITS, parseFields } from './config.ts';
 import { expertNames, separateForm, W123 } from './expert-forms.ts';
 import type { Family } from './family.ts';
-import { checkDecoder, checkExperts, decoderFields, describeDecoder } from './gqa-config.ts';
+import { checkDecoder, decoderFields, describeDecoder } from './gqa-config.ts';
 import { type GqaMoe, gqaMoeFamily } from './gqa-moe.ts';
 import { ropeConfig } from './rope-config.ts';
 import { MLP_NAMES } from './sparse-mlp.ts';

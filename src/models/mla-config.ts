@@ -4,7 +4,7 @@ import { z } from 'zod';
 import type { MlaShape } from '../layers/mla.ts';
 import { yarnScale } from '../layers/rope.ts';
 import type { RouterShape } from '../layers/router.ts';
-import { checkGroups, count, eosField, epsilon, LIMITS, positive } from './config.ts';
+import { checkExperts, checkGroups, count, eosField, epsilon, type Issue, LIMITS, positive } from './config.ts';
 import { expertNames, separateForm, stackedForm } from './expert-forms.ts';
 import type { MlaMoe } from './mla-moe.ts';
 import { type RopeConfig, ropeConfig, ropeFields, ropeOf } from './rope-config.ts';
@@ -55,7 +55,6 @@ export const biasedRouterFields = {
 };
 
 type MlaFields = z.output<z.ZodObject<typeof mlaFields>>;
-type Issue = (path: string, message: string) => void;
 
 /** Relations between the fields; groups: those of experts, and how many of them a token may use. */
 export function checkMla(
@@ -66,11 +65,11 @@ export function checkMla(
   const { partial } = mlaRope(c, issue);
   if (partial !== 1) issue('partial_rotary_factor', 'must be 1: all of qk_rope_head_dim is rotated');
   if (c.qk_rope_head_dim % 2 !== 0) issue('qk_rope_head_dim', 'must be even');
-  if (c.num_experts_per_tok > c.n_routed_experts) issue('num_experts_per_tok', 'must not exceed n_routed_experts');
+  checkExperts(c.num_experts_per_tok, c.n_routed_experts, issue);
   checkGroups(groups, c.n_routed_experts, c.num_experts_per_tok, issue);
 }
 
-export function mlaRope(c: MlaFields, issue?: Issue): RopeConfig {
+function mlaRope(c: MlaFields, issue?: Issue): RopeConfig {
   return ropeConfig(c, { theta: ROPE_THETA }, issue);
 }
 

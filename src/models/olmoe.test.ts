@@ -107,7 +107,7 @@ describe('every field', () => {
     rms_norm_eps: [...NO_POSITIVE, null],
     clip_qkv: NO_POSITIVE,
     hidden_act: ['gelu', 1, null, ''],
-    rope_scaling: [{ type: 'linear', factor: 2 }, 'linear', 2, []],
+    rope_scaling: ['linear', 2, []],
     eos_token_id: [-1, 1.5, '50279', {}, true],
   };
   const cases = Object.entries(WRONG).flatMap(([field, values]) => values.map(value => ({ field, value })));
@@ -146,19 +146,15 @@ describe('every field', () => {
     { change: { eos_token_id: [1, 'x'] }, path: 'eos_token_id', message: /got \[1,"x"\]/ },
     { change: { eos_token_id: [-2] }, path: 'eos_token_id.0', message: /got -2/ },
     { change: { hidden_size: 2047 }, path: 'hidden_size', message: /multiple of num_attention_heads/ },
-    { change: { hidden_size: 48 }, path: 'hidden_size', message: /even head size/ },
+    { change: { hidden_size: 48 }, path: 'head_dim', message: /even number of rotated elements/ },
     { change: { num_key_value_heads: 3 }, path: 'num_key_value_heads', message: /must divide/ },
     { change: { num_key_value_heads: 32 }, path: 'num_key_value_heads', message: /must divide/ },
     { change: { num_experts_per_tok: 65 }, path: 'num_experts_per_tok', message: /must not exceed/ },
+    { change: { rope_scaling: { type: 'linear', factor: 2 } }, path: 'rope_scaling.type', message: /got "linear"/ },
     {
-      change: { rope_parameters: { rope_type: 'yarn', rope_theta: 1e4 } },
+      change: { rope_parameters: { rope_type: 'llama3' } },
       path: 'rope_parameters.rope_type',
-      message: /got "yarn"/,
-    },
-    {
-      change: { rope_parameters: { rope_type: 'default' } },
-      path: 'rope_parameters.rope_theta',
-      message: /is missing/,
+      message: /got "llama3"/,
     },
   ])('relations: $change', ({ change, path, message }) => {
     const error = refused(change);
@@ -176,9 +172,12 @@ describe('every field', () => {
 describe('defaults', () => {
   test('heads of keys and values, angles and stop ids', () => {
     const { num_key_value_heads: _, rope_theta: __, eos_token_id: ___, ...rest } = PUBLISHED;
-    expect(olmoe.parseConfig(rest)).toMatchObject({ kvHeads: 16, ropeTheta: 10000, eos_token_id: [] });
-    expect(olmoe.parseConfig({ ...rest, num_key_value_heads: null }).kvHeads).toBe(16);
-    expect(olmoe.parseConfig({ ...rest, rope_parameters: { rope_type: 'default', rope_theta: 5 } }).ropeTheta).toBe(5);
+    const config = olmoe.parseConfig(rest);
+    expect(config).toMatchObject({ rope: { theta: 10000, partial: 1, yarn: null }, eos_token_id: [] });
+    expect(olmoe.states(config, NO_PARTS)[0]).toMatchObject({ keyColumns: 2048, valueColumns: 2048 });
+    expect(olmoe.parseConfig({ ...rest, num_key_value_heads: null }).num_key_value_heads).toBeNull();
+    const { rope } = olmoe.parseConfig({ ...rest, rope_parameters: { rope_type: 'default', rope_theta: 5 } });
+    expect(rope.theta).toBe(5);
     expect(olmoe.parseConfig({ ...rest, eos_token_id: [3, 4] }).eos_token_id).toEqual([3, 4]);
   });
 

@@ -202,6 +202,8 @@ describe('what a family cannot run is refused by name', () => {
     ['groups that leave too few experts', { ...GLM_45_AIR, n_group: 64, topk_group: 3 }, 'topk_group'],
     ['a list of layers that is too short', { ...GPT_OSS_20B, layer_types: ['full_attention'] }, 'layer_types'],
     ['linear attention', { ...MINIMAX_M2, attn_type_list: [0, 1] }, 'attn_type_list.0'],
+    ['no experts at all', { ...GLM_45_AIR, first_k_dense_replace: 46 }, 'first_k_dense_replace'],
+    ['no experts in any layer', { ...QWEN3_30B, decoder_sparse_step: 49 }, 'mlp_only_layers'],
     ['softmax scores', { ...MINIMAX_M2, scoring_func: 'softmax' }, 'scoring_func'],
   ];
   test.each(refusals)('%s', (_, config, path) => {

@@ -5,10 +5,10 @@
 
 import { z } from 'zod';
 import { plainChoice } from '../layers/router.ts';
-import { count, LIMITS, parseFields } from './config.ts';
+import { checkExperts, count, LIMITS, parseFields } from './config.ts';
 import { expertNames, fusedForm, separateForm, stackedForm } from './expert-forms.ts';
 import type { Family } from './family.ts';
-import { checkDecoder, checkExperts, decoderFields, describeDecoder } from './gqa-config.ts';
+import { checkDecoder, decoderFields, describeDecoder } from './gqa-config.ts';
 import { type GqaMoe, gqaMoeFamily } from './gqa-moe.ts';
 import { ropeConfig } from './rope-config.ts';
 import { MLP_NAMES } from './sparse-mlp.ts';
@@ -31,8 +31,14 @@ function parseConfig(raw: Readonly<Record<string, unknown>>) {
   const c = parseFields('qwen3_moe', schema, raw, (c, issue) => {
     checkDecoder(c, ropeConfig(c, { theta: 10000 }, issue).partial, issue);
     checkExperts(c.num_experts_per_tok, c.num_experts, issue);
+    const layers = Array.from({ length: c.num_hidden_layers }, (_, layer) => layer);
+    if (layers.every(layer => isDense(c, layer))) issue('mlp_only_layers', 'must leave layers with experts');
   });
   return { ...c, rope: ropeConfig(c, { theta: 10000 }) };
+}
+
+function isDense(c: z.output<typeof schema>, layer: number): boolean {
+  return c.mlp_only_layers.includes(layer) || (layer + 1) % c.decoder_sparse_step !== 0;
 }
 
 function describe(c: Qwen3MoeConfig): GqaMoe {
@@ -51,7 +57,7 @@ function describe(c: Qwen3MoeConfig): GqaMoe {
     ]);
   return {
     ...describeDecoder(c, c.rope, moe, { ...MLP_NAMES, experts }, { qkNorm: 'heads' }),
-    isDense: layer => c.mlp_only_layers.includes(layer) || (layer + 1) % c.decoder_sparse_step !== 0,
+    isDense: layer => isDense(c, layer),
   };
 }
 

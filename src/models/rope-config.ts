@@ -5,7 +5,7 @@
 
 import { z } from 'zod';
 import { inverseFrequencies, type Rope, yarnFrequencies, yarnScale } from '../layers/rope.ts';
-import { LIMITS, positive } from './config.ts';
+import { type Issue, LIMITS, positive } from './config.ts';
 
 const TYPES = ['default', 'yarn'] as const;
 const TYPE_MESSAGE = `must be one of ${TYPES.join(', ')}: other rotary scalings are not supported`;
@@ -45,11 +45,11 @@ export interface RopeConfig {
   readonly yarn: Scaling | null;
 }
 
-/** Throws nothing: relations are told to `issue`. maxContext: of the config, where YaRN names no original one. */
+/** Throws nothing: relations are told to `issue`. */
 export function ropeConfig(
   c: Fields,
   defaults: { readonly theta: number; readonly partial?: number },
-  issue: (path: string, message: string) => void = () => {},
+  issue: Issue = () => {},
 ): RopeConfig {
   const key = c.rope_parameters ? 'rope_parameters' : 'rope_scaling';
   const given = c.rope_parameters ?? c.rope_scaling ?? null;
