@@ -233,8 +233,7 @@ export class Probe {
       const base = p - ARGS;
       chunks += words[base + CHUNKS];
       const op = words[base + OP];
-      if (op === Op.attention)
-        counts.keyValueBytes += this.#keyValueBytes(unsigned[p + 8], unsigned[p + 3], unsigned[p + 4]);
+      if (op === Op.attention) counts.keyValueBytes += this.#keyValueBytes(p);
       const tiles = op === Op.matmulTiles;
       if (!tiles && op !== Op.matmulFloat && op !== Op.matmulExact) continue;
       const rows = tiles ? unsigned[p + 2] : words[base + ITEMS];
@@ -248,9 +247,14 @@ export class Probe {
     return chunks;
   }
 
-  /** Keys and values of a layer that the batch sees. */
-  #keyValueBytes(layout: number, kvHeads: number, headDim: number): number {
-    return layoutBytes(LAYOUTS[layout], this.#runtime.batch.keys * 2, kvHeads * headDim);
+  /** Keys and values that a command of attention, with arguments from p on, sees in its layer. */
+  #keyValueBytes(p: number): number {
+    const { unsigned } = this.#runtime.compute.lanes.control;
+    const [kvHeads, keyDim, valueDim, window, layout] = [3, 4, 5, 7, 11].map(i => unsigned[p + i]);
+    const [valuesInKeys, selected] = [unsigned[p + 12], unsigned[p + 13] === 0 ? 0 : unsigned[p + 14] - 1];
+    const { keys } = this.#runtime.batch;
+    const seen = Math.min(keys, window || keys, selected || keys);
+    return layoutBytes(LAYOUTS[layout], seen, kvHeads * (keyDim + (valuesInKeys ? 0 : valueDim)));
   }
 }
 
