@@ -8,7 +8,7 @@ import { type Compute, ELEMENT_COST, FLOAT_COST } from './compute.ts';
 /** What attention needs of a batch: its rows and where their past is. */
 export interface History {
   readonly rows: number;
-  /** Keys that the last row sees. */
+  /** Of the row that may see most: the keys up to its own. */
   readonly keys: number;
   readonly positions: Tensor;
   /** kvLayout: id of the layout of keys and values, f32 or bf16. */

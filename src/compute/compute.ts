@@ -49,7 +49,7 @@ export interface Clamped {
   readonly alpha: number;
 }
 
-/** The columns of a replicated tensor that belong to heads: head h has columns h*stride + first and on. */
+/** The columns of a tensor that belong to heads: head h has columns h*stride + first and on. */
 export interface HeadColumns {
   readonly tensor: Tensor;
   readonly stride: number;

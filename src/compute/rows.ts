@@ -2,7 +2,7 @@
 
 import { Op } from '../kernels/commands.ts';
 import type { Tensor } from './arenas.ts';
-import { type Compute, ELEMENT_COST, EXPONENTIAL_COST } from './compute.ts';
+import { type Compute, ELEMENT_COST, EXPONENTIAL_COST, type HeadColumns } from './compute.ts';
 
 /** Which part of each row of a tensor: `columns` elements from `first` on. */
 export interface ColumnRange {
@@ -128,11 +128,6 @@ export function gateRows(compute: Compute, x: Tensor, gates: Tensor, n: number):
   compute.args(compute.command(Op.gateRows, 0, n, x.columns * ELEMENT_COST), x.at[0], gates.at[0], x.columns);
 }
 
-/** x = silu(x) * y, elementwise; same shapes. */
-export function siluGate(compute: Compute, x: Tensor, y: Tensor, n: number): void {
-  compute.args(compute.command(Op.swiglu, 0, n * x.columns, EXPONENTIAL_COST), x.at[0], y.at[0]);
-}
-
 /**
  * `width` columns of every head of n rows: from column h*xStride + xFirst of x to column h*yStride + yFirst of y. Rows must
  * consist of heads: columns = heads * stride.
@@ -140,8 +135,8 @@ export function siluGate(compute: Compute, x: Tensor, y: Tensor, n: number): voi
 export function copyHeads(
   compute: Compute,
   heads: number,
-  x: { readonly tensor: Tensor; readonly stride: number; readonly first: number },
-  y: { readonly tensor: Tensor; readonly stride: number; readonly first: number },
+  x: HeadColumns,
+  y: HeadColumns,
   width: number,
   n: number,
 ): void {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { census, countExperts, formatRanges, requireTensors } from './census.ts';
+import { census, formatRanges, requireTensors } from './census.ts';
 
 const layer = (n: number) => ['a', 'b', 'c'].map(part => `model.layers.${n}.${part}.weight`);
 
@@ -48,15 +48,4 @@ test('long lists are cut', () => {
 test('ranges', () => {
   expect(formatRanges([])).toBe('');
   expect(formatRanges([0, 1, 2, 5, 7, 8])).toBe('0-2, 5, 7-8');
-});
-
-test('distinct experts of one layer', () => {
-  const names = [
-    'l.0.experts.0.up',
-    'l.0.experts.0.down',
-    'l.0.experts.10.up',
-    'l.1.experts.3.up',
-    'l.0.experts.gate_up',
-  ];
-  expect(countExperts(names, 'l.0.experts.')).toBe(2);
 });

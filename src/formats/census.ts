@@ -78,17 +78,6 @@ export function formatRanges(numbers: readonly number[]): string {
   return ranges.map(([from, to]) => (from === to ? `${from}` : `${from}-${to}`)).join(', ');
 }
 
-/** How many different numbers follow `prefix` ("model.layers.0.mlp.experts.") in the tensor names. */
-export function countExperts(names: Iterable<string>, prefix: string): number {
-  const experts = new Set<string>();
-  for (const name of names) {
-    if (!name.startsWith(prefix)) continue;
-    const match = /^(\d{1,6})(?:\.|$)/.exec(name.slice(prefix.length));
-    if (match) experts.add(match[1]);
-  }
-  return experts.size;
-}
-
 /** Three sources state the number of experts of a layer; a disagreement is one error with all three numbers. */
 export function requireExpertCount(
   directory: string,

@@ -2,8 +2,7 @@
 
 import type { Checkpoint, Dtype, TensorInfo } from '../../formats/checkpoint-types.ts';
 import { BLOCKS, type BlockLayout } from '../layouts.ts';
-import { requireBlocks } from './mxfp4.ts';
-import { type MatrixSource, plainRows, requireShape, storedShape, type Wanted } from './source.ts';
+import { type MatrixSource, plainRows, requireBlocks, requireShape, storedShape, type Wanted } from './source.ts';
 
 export const GGUF_LAYOUT: Readonly<Partial<Record<Dtype, BlockLayout>>> = {
   Q4_0: 'q4_0',

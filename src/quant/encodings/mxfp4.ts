@@ -1,9 +1,11 @@
 /** MXFP4: e2m1 nibbles, the low one of the even column, with one power of two per 32 columns. */
 
 import type { Checkpoint, TensorInfo } from '../../formats/checkpoint-types.ts';
+import { BLOCKS } from '../layouts.ts';
 import { refuse, unsupported } from '../refuse.ts';
 import {
   type MatrixSource,
+  requireBlocks,
   requireScaleTensor,
   requireShape,
   rowRange,
@@ -12,7 +14,7 @@ import {
   type Wanted,
 } from './source.ts';
 
-const BLOCK = 32;
+const BLOCK = BLOCKS.mxfp4.columns;
 const SCALE_DTYPES = ['U8', 'F8_E8M0'] as const;
 
 /** compressed-tensors: `X.weight_packed` [rows, columns / 2], `X.weight_scale` [rows, columns / 32]. */
@@ -60,17 +62,4 @@ function mxfp4Matrix(
     params: [step],
     uses: [codes, scales],
   };
-}
-
-/** Refuses a matrix whose rows do not end with a block. */
-export function requireBlocks(
-  checkpoint: Checkpoint,
-  codes: TensorInfo,
-  columns: number,
-  block: number,
-  encoding: string,
-): void {
-  if (columns % block === 0) return;
-  const what = `is ${encoding}, whose rows are blocks of ${block}, but has ${columns} columns`;
-  throw refuse(checkpoint, codes, 'TENSOR_WRONG_SHAPE', what, { expected: block, got: columns });
 }

@@ -5,13 +5,21 @@
 
 import type { Checkpoint, TensorInfo } from '../../formats/checkpoint-types.ts';
 import { readFloat32 } from '../../formats/read-number.ts';
+import { BLOCKS } from '../layouts.ts';
 import { isReciprocal } from '../packers/blocks.ts';
 import { missing, refuse, wrongShape } from '../refuse.ts';
 import type { Extent } from '../stored.ts';
-import { requireBlocks } from './mxfp4.ts';
-import { type MatrixSource, requireScaleTensor, requireShape, rowRange, storedShape, type Wanted } from './source.ts';
+import {
+  type MatrixSource,
+  requireBlocks,
+  requireScaleTensor,
+  requireShape,
+  rowRange,
+  storedShape,
+  type Wanted,
+} from './source.ts';
 
-const BLOCK = 16;
+const BLOCK = BLOCKS.nvfp4.columns;
 
 /**
  * Global scales that are looked at before anything is loaded. All tensors of a checkpoint follow one convention, and a model can

@@ -58,6 +58,19 @@ export function requireShape(checkpoint: Checkpoint, tensor: TensorInfo, expecte
   if (!sameShape(tensor.shape, expected)) throw wrongShape(checkpoint, tensor, expected);
 }
 
+/** Refuses a matrix whose rows do not end with a block. */
+export function requireBlocks(
+  checkpoint: Checkpoint,
+  codes: TensorInfo,
+  columns: number,
+  block: number,
+  encoding: string,
+): void {
+  if (columns % block === 0) return;
+  const what = `is ${encoding}, whose rows are blocks of ${block}, but has ${columns} columns`;
+  throw refuse(checkpoint, codes, 'TENSOR_WRONG_SHAPE', what, { expected: block, got: columns });
+}
+
 export function extentOf(tensor: TensorInfo): Extent {
   return { file: tensor.file, offset: tensor.offset, bytes: tensor.bytes };
 }

@@ -7,6 +7,7 @@
 import { ColiError } from '../../common/errors.ts';
 import type { Dtype } from '../../formats/checkpoint-types.ts';
 import { asFloat32, asUint16, bfloatsToFloatBits, halvesToFloatBits } from '../floats.ts';
+import { e8m0Value } from '../small-floats.ts';
 
 /** `inputs` and `params` in the order that the packer documents; `out` has exactly the bytes of the layout. */
 export type Packer = (
@@ -38,7 +39,7 @@ export const NUMBER_KIND: Readonly<Partial<Record<Dtype, number>>> = { F32: 0, B
 /** Bytes of one, by kind. */
 export const KIND_BYTES: readonly number[] = [4, 2, 2, 1];
 
-const e8m0 = Float32Array.from({ length: 256 }, (_, e) => (e === 255 ? Number.NaN : 2 ** (e - 127)));
+const e8m0 = Float32Array.from({ length: 256 }, (_, code) => e8m0Value(code));
 
 const converted = scratch();
 
