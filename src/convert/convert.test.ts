@@ -295,9 +295,9 @@ describe('interrupted', () => {
       expect(() => planConversion({ ...options, ...more })).toThrow(
         expect.objectContaining({ code, message: expect.stringMatching(message) }),
       );
-    rejects({ experts: 'q8' }, 'CONVERT_MIXED', /experts was q4g64, is q8/);
-    rejects({ dense: 'bf16' }, 'CONVERT_MIXED', /dense was q8, is bf16/);
-    rejects({ shardBytes: 10_000 }, 'CONVERT_MIXED', /shardBytes was 150000, is 10000/);
+    rejects({ experts: 'q8' }, 'CONVERT_MIXED', /experts was q4g64, is now q8/);
+    rejects({ dense: 'bf16' }, 'CONVERT_MIXED', /dense was q8, is now bf16/);
+    rejects({ shardBytes: 10_000 }, 'CONVERT_MIXED', /shardBytes was 150000, is now 10000/);
     rejects({ source: olmoe }, 'CONVERT_MIXED', /source files are not the same/);
     fs.writeFileSync(join(options.destination, 'notes.txt'), '');
     rejects({}, 'DESTINATION_NOT_EMPTY', /already holds "notes.txt"/);

@@ -112,9 +112,10 @@ function notADirectory(destination: string, path: string): ConvertError {
 }
 
 function notEmpty(destination: string, names: readonly string[]): ConvertError {
-  const finished = names.includes(CONTAINER_INDEX_FILE) ? ' (a finished container)' : '';
+  const isContainer = names.includes(CONTAINER_INDEX_FILE);
+  const finished = isContainer ? ' (a finished container)' : '';
   return new ConvertError('DESTINATION_NOT_EMPTY', `${destination} already holds ${listNames(names)}${finished}`, {
-    hint: 'give a destination that does not exist yet, or remove this one',
+    hint: `give a destination that does not exist yet${isContainer ? ', or remove this one' : ''}`,
     details: { destination, names: names.slice(0, 100) },
   });
 }

@@ -89,6 +89,7 @@ describe('before the first write', () => {
     fs.mkdirSync(options.destination);
     fs.writeFileSync(join(options.destination, 'holiday.jpg'), 'x');
     await expectRefusal(options, 'DESTINATION_NOT_EMPTY', /already holds "holiday\.jpg"/);
+    await expect(convertCheckpoint(options)).rejects.toMatchObject({ hint: expect.not.stringContaining('remove') });
     const file = join(temporaryDirectory(), 'file');
     fs.writeFileSync(file, '');
     await expect(convertCheckpoint({ ...options, destination: file })).rejects.toEqual(

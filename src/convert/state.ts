@@ -7,10 +7,11 @@ import fs from 'node:fs';
 import { join } from 'node:path';
 import * as z from 'zod';
 import { ConvertError } from '../common/errors.ts';
+import { UNFINISHED_FILE } from '../formats/checkpoint.ts';
 import { MAX_INDEX_BYTES, readJsonObject } from '../formats/json.ts';
 import { jsonText, writeWhole } from './files.ts';
 
-export const STATE_FILE = 'coli.convert.json';
+export const STATE_FILE = UNFINISHED_FILE;
 
 const Sha256 = z.string().regex(/^[0-9a-f]{64}$/);
 const State = z.strictObject({
@@ -55,10 +56,10 @@ export function requireSameConversion(directory: string, old: ConvertState, now:
   const differences: string[] = [];
   for (const key of new Set([...Object.keys(old.parameters), ...Object.keys(now.parameters)])) {
     const [was, is] = [old.parameters[key], now.parameters[key]];
-    if (was !== is) differences.push(`${key} was ${was}, is ${is}`);
+    if (was !== is) differences.push(`${key} was ${was}, is now ${is}`);
   }
   const [was, is] = [old.source, now.source].map(({ repo }) => repo && `${repo.id}@${repo.revision} (${repo.commit})`);
-  if (was !== is) differences.push(`the source was ${was ?? 'files here'}, is ${is ?? 'files here'}`);
+  if (was !== is) differences.push(`the source was ${was ?? 'files here'}, is now ${is ?? 'files here'}`);
   else if (JSON.stringify(old.source) !== JSON.stringify(now.source)) {
     differences.push('the source files are not the same');
   }

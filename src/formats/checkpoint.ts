@@ -1,13 +1,17 @@
 /** Opening a model directory: config, which files are the weights, and where every tensor lies. No tensor data is read. */
 
-import { basename, join, resolve } from 'node:path';
+import { join, resolve } from 'node:path';
 import { ModelFileError } from '../common/errors.ts';
-import type { Checkpoint, FileIdentity, TensorInfo } from './checkpoint-types.ts';
+import type { Checkpoint, TensorInfo } from './checkpoint-types.ts';
 import { CONTAINER_INDEX_FILE, checkContainerTensors, readContainerIndex } from './container-index.ts';
-import { isThere, quote, statOf } from './files.ts';
+import { isThere, statOf } from './files.ts';
 import { MAX_CONFIG_BYTES, readJsonObject } from './json.ts';
 import { readSafetensorsHeader } from './safetensors.ts';
 import { checkWeightMap, chooseShards } from './shard-index.ts';
+import { joinTensors } from './tensor-table.ts';
+
+/** Lies in the directory of a container while a conversion is unfinished. */
+export const UNFINISHED_FILE = 'coli.convert.json';
 
 export { assertUnchanged, readIdentity } from './files.ts';
 
@@ -23,7 +27,9 @@ export function openCheckpoint(directory: string): Checkpoint {
   const generationConfig = isThere(generationPath) ? readJsonObject(generationPath, MAX_CONFIG_BYTES) : null;
 
   const { shards, weightMap, ignored } = chooseShards(root);
-  const { files, tensors } = readShards(root, shards);
+  const headers = shards.map((name, file) => readSafetensorsHeader(join(root, name), file));
+  const files = headers.map(header => header.identity);
+  const tensors = joinTensors(headers);
   if (weightMap) checkWeightMap(root, weightMap, fileNames(tensors, shards));
   const container = isThere(join(root, CONTAINER_INDEX_FILE)) ? readContainerIndex(root) : null;
   if (container) checkContainerTensors(root, container, tensors);
@@ -56,6 +62,7 @@ function requireModelDirectory(root: string): void {
     });
   }
   if (!isThere(join(root, 'config.json'))) {
+    if (isThere(join(root, UNFINISHED_FILE))) throw unfinishedConversion(root);
     const inCache = isThere(join(root, 'snapshots'));
     throw new ModelFileError('CONFIG_MISSING', `${root} has no config.json`, {
       hint: inCache
@@ -66,26 +73,10 @@ function requireModelDirectory(root: string): void {
   }
 }
 
-/** Headers of all shards, merged; the same tensor in two shards is refused, because one of them would be ignored. */
-function readShards(root: string, shards: readonly string[]) {
-  const files: FileIdentity[] = [];
-  const tensors = new Map<string, TensorInfo>();
-  for (const [file, name] of shards.entries()) {
-    const header = readSafetensorsHeader(join(root, name), file);
-    files.push(header.identity);
-    for (const tensor of header.tensors) {
-      const first = tensors.get(tensor.name);
-      if (first) throw duplicateTensor(tensor.name, files[first.file].path, header.identity.path);
-      tensors.set(tensor.name, tensor);
-    }
-  }
-  return { files, tensors };
-}
-
-function duplicateTensor(tensor: string, first: string, second: string): ModelFileError {
-  return new ModelFileError('TENSOR_TWICE', `tensor ${quote(tensor)} is in ${basename(first)} and in ${second}`, {
-    hint: 'shards of two models or versions lie in one directory: keep one of them',
-    details: { file: second, tensor, other: first },
+function unfinishedConversion(root: string): ModelFileError {
+  return new ModelFileError('CONVERSION_UNFINISHED', `${root} holds an unfinished conversion`, {
+    hint: 'repeat the coli convert command: it continues',
+    details: { file: join(root, UNFINISHED_FILE) },
   });
 }
 

@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { homedir, tmpdir } from 'node:os';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
+import type { UsageError } from '../common/errors.ts';
 import { hubCache, hubSettings } from './settings.ts';
 
 test.each<[Record<string, string>, string]>([
@@ -28,6 +29,7 @@ test.each(['mirror', 'ftp://x', 'https://user:hf_SECRET@x', 'https://x?a=b', 'ht
   value => {
     const error = catchError(() => hubSettings({ HF_ENDPOINT: value, HF_HOME: '/nowhere' }));
     expect(error).toMatchObject({ code: 'BAD_ENDPOINT', message: expect.not.stringContaining('SECRET') });
+    expect((error as UsageError).hint?.includes('token')).toBe(value.includes('SECRET'));
   },
 );
 

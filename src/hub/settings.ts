@@ -51,7 +51,7 @@ function endpointOf(env: Environment): string {
   const plain = url !== null && url.search === '' && url.hash === '' && url.username === '' && url.password === '';
   if (plain && /^https?:$/.test(url.protocol)) return text;
   throw new UsageError('BAD_ENDPOINT', 'HF_ENDPOINT is not a plain http or https address', {
-    hint: `write it like ${DEFAULT_ENDPOINT}; a token belongs into HF_TOKEN`,
+    hint: `write it like ${DEFAULT_ENDPOINT}${url?.username ? '; a token belongs into HF_TOKEN' : ''}`,
   });
 }
 

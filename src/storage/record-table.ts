@@ -238,7 +238,7 @@ export function requireHashes(table: RecordTable, directory: string): void {
       ? 'states no hashes'
       : `states no hash for ${without} of ${table.records} records, such as ${first}`;
   throw new ModelFileError('NO_HASHES', `${directory} ${which}, so it cannot be verified`, {
-    hint: 'convert it with `coli convert`, which writes a hash for every record, or run without --verify',
+    hint: 'convert it with coli convert, which writes a hash for every record, or run without --verify',
     details: { directory, records: table.records, without },
   });
 }

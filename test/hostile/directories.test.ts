@@ -149,6 +149,9 @@ describe('the directory', () => {
     expect(refusalOf(() => openCheckpoint(directory)).message).toContain('model.gguf');
     fs.rmSync(join(directory, 'config.json'));
     expect(codeOf(directory)).toBe('CONFIG_MISSING');
+    fs.writeFileSync(join(directory, 'coli.convert.json'), '{}');
+    expect(codeOf(directory)).toBe('CONVERSION_UNFINISHED');
+    fs.rmSync(join(directory, 'coli.convert.json'));
     fs.mkdirSync(join(directory, 'snapshots'));
     expect(refusalOf(() => openCheckpoint(directory)).hint).toContain('snapshots');
   });

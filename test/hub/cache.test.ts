@@ -85,10 +85,24 @@ describe('a model by its name', () => {
     expect(() => findModel(cache, name(`${ID}@v2`))).toThrow(
       expect.objectContaining({
         code: 'MODEL_INCOMPLETE',
-        hint: `coli pull ${ID}@v2`,
+        hint: `coli pull ${ID}@v2 continues`,
         message: expect.stringContaining(SHARD),
       }),
     );
+  });
+
+  test('a first download that was stopped is there, but incomplete', async () => {
+    const hub = await hubWithModel();
+    const cache = temporary();
+    const stop = new AbortController();
+    hub.onFile = file => (file === SHARD ? { stallAfter: 1000, stalled: () => stop.abort() } : undefined);
+    await expect(pull(hub, cache, { signal: stop.signal })).rejects.toMatchObject({ code: 'HUB_STOPPED' });
+    expect(() => findModel(cache, name(ID))).toThrow(
+      expect.objectContaining({ code: 'MODEL_INCOMPLETE', hint: `coli pull ${ID} continues` }),
+    );
+    hub.onFile = () => undefined;
+    await pull(hub, cache);
+    expect(() => findModel(cache, name(`${ID}@v3`))).toThrow(expect.objectContaining({ code: 'MODEL_NOT_PULLED' }));
   });
 
   test('a link whose blob is gone is missing too', async () => {
