@@ -6,6 +6,7 @@ import type { CachedRepo, CachedRevision } from '../hub/cache-scan.ts';
 import type { PullPlan, PullReport } from '../hub/pull.ts';
 import type { PullProgress } from '../hub/pull-files.ts';
 import type { Removal } from '../hub/remove.ts';
+import { modelTypes } from '../models/registry.ts';
 import { type Amount, byteAmount } from './progress.ts';
 import { plural, table } from './report.ts';
 
@@ -32,8 +33,12 @@ export function pullPlanText(plan: PullPlan): string {
   return table(rows);
 }
 
-/** `model`: what --model takes for it from now on. */
-export function pullDoneText({ plan, files, fetchedBytes, seconds }: PullReport, model: string): string {
+/** `model`: what --model takes for it from now on; `cannotRun`: why it takes it not. */
+export function pullDoneText(
+  { plan, files, fetchedBytes, seconds }: PullReport,
+  model: string,
+  cannotRun: string | null = null,
+): string {
   const downloads = files.flatMap(({ download }) => download ?? []);
   const reconnects = downloads.reduce((sum, each) => sum + each.reconnects, 0);
   const bad = files.filter(({ download }) => download !== null && download.mismatches > 0);
@@ -46,8 +51,31 @@ export function pullDoneText({ plan, files, fetchedBytes, seconds }: PullReport,
     const names = listNames(bad.map(({ file }) => file.path));
     lines.push(`came with a wrong digest and were fetched anew: ${names}`);
   }
-  lines.push(`use it with --model ${model}`);
+  lines.push(cannotRun === null ? `use it with --model ${model}` : `note: ${cannotRun}`);
   return lines.join('\n');
+}
+
+export function pullPlanJson(plan: PullPlan) {
+  return {
+    name: plan.id,
+    revision: plan.revision,
+    commit: plan.commit,
+    directory: plan.directory,
+    files: plan.files.map(file => ({
+      path: file.path,
+      bytes: file.bytes,
+      sha256: file.sha256,
+      git_sha1: file.gitSha1,
+    })),
+    skipped: skippedJson(plan),
+    total_bytes: plan.totalBytes,
+    needed_bytes: plan.neededBytes,
+    free_bytes: plan.freeBytes,
+  };
+}
+
+function skippedJson({ skipped }: PullPlan) {
+  return skipped.map(({ reason, files }) => ({ reason, files: files.map(({ path }) => path) }));
 }
 
 export function pullJson({ plan, files, fetchedBytes, seconds }: PullReport) {
@@ -66,7 +94,7 @@ export function pullJson({ plan, files, fetchedBytes, seconds }: PullReport) {
       reconnects: download?.reconnects ?? 0,
       mismatches: download?.mismatches ?? 0,
     })),
-    skipped: plan.skipped.map(({ reason, files: left }) => ({ reason, files: left.map(({ path }) => path) })),
+    skipped: skippedJson(plan),
     total_bytes: plan.totalBytes,
     fetched_bytes: fetchedBytes,
     seconds,
@@ -106,25 +134,30 @@ export function cacheText(cache: string, repos: readonly CachedRepo[]): string {
   return [...rows.map(line), `${formatBytes(total)} in ${cache}`].join('\n');
 }
 
+/** What an unfinished download has left counts to the revision that it is for, when this is plain. */
 function repoRows(repo: CachedRepo): string[][] {
   const { id } = repo.folder;
+  const incomplete = repo.revisions.filter(({ missing }) => missing.length > 0);
+  const only = incomplete.length === 1 ? incomplete[0] : null;
   const rows = repo.revisions.map(each => [
     id,
     each.refs.length > 0 ? `${each.refs.join(', ')} (${short(each.commit)})` : short(each.commit),
-    formatBytes(each.bytes),
+    formatBytes(each.bytes + (each === only ? repo.unfinishedBytes : 0)),
     each.family === null ? '-' : quote(each.family).slice(1, -1),
     stateText(each),
   ]);
-  if (repo.unfinishedFiles > 0 || rows.length === 0) {
+  if ((repo.unfinishedFiles > 0 && only === null) || rows.length === 0) {
     const state = `unfinished download (${plural(repo.unfinishedFiles, 'file')})`;
     rows.push([id, '-', formatBytes(repo.unfinishedBytes), '-', state]);
   }
   return rows;
 }
 
-function stateText({ missing, problem, refs }: CachedRevision): string {
+function stateText({ missing, weightFiles, hasSafetensors, family, problem, refs }: CachedRevision): string {
   if (problem !== null) return `damaged: ${problem}`;
-  if (missing.length > 0) return `incomplete: ${listNames(missing, 2)} missing`;
+  if (weightFiles === 0) return 'incomplete: all weights missing';
+  if (missing.length > 0) return `incomplete: ${missing.length} of ${weightFiles} weight files missing`;
+  if (hasSafetensors && family !== null && !modelTypes.includes(family)) return 'complete, cannot run';
   return refs.length > 0 ? 'complete' : 'complete, no branch or tag';
 }
 

@@ -111,7 +111,7 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
       new Option('--dest <dir>', 'put plain files there instead of into the cache').argParser(notEmpty('--dest')),
     )
     .option('--convert', 'write a container instead: each file is converted as it comes, then taken away');
-  addConvertFlags(pull)
+  addConvertFlags(pull, 'with --convert: ')
     .option(...JSON_FLAG)
     .addHelpText(
       'after',
@@ -190,17 +190,17 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
 }
 
 /** Of convert, and of pull with --convert. */
-function addConvertFlags(command: Command): Command {
+function addConvertFlags(command: Command, when = ''): Command {
   return command
     .addOption(
-      new Option('--experts <encoding>', 'encoding of the experts (default: q4g64); source: as they are').choices([
-        'q4g64',
-        'q8',
-        'bf16',
-        'source',
-      ]),
+      new Option(
+        '--experts <encoding>',
+        `${when}encoding of the experts (default: q4g64); source: as they are`,
+      ).choices(['q4g64', 'q8', 'bf16', 'source']),
     )
-    .addOption(new Option('--dense <encoding>', 'encoding of everything else (default: q8)').choices(['q8', 'bf16']))
+    .addOption(
+      new Option('--dense <encoding>', `${when}encoding of everything else (default: q8)`).choices(['q8', 'bf16']),
+    )
     .option('--dry-run', 'print the plan and write nothing');
 }
 

@@ -6,7 +6,7 @@ import { ColiError } from '../common/errors.ts';
 import { isThere, namesIn } from '../formats/files.ts';
 import { MAX_CONFIG_BYTES, readJsonObject } from '../formats/json.ts';
 import { idOfFolder, type RepoFolder, readRef, refNames, repoFolder } from './cache-layout.ts';
-import { missingWeights } from './completeness.ts';
+import { hasSafetensors, missingWeights, promisedWeights } from './completeness.ts';
 import { isCommit } from './names.ts';
 
 export interface CachedRevision {
@@ -19,6 +19,9 @@ export interface CachedRevision {
   /** `model_type` of config.json, or null. */
   readonly family: string | null;
   readonly missing: readonly string[];
+  /** Weight files that belong to it, here or missing; 0 when nothing tells. */
+  readonly weightFiles: number;
+  readonly hasSafetensors: boolean;
   /** Why it could not be looked at, or null. */
   readonly problem: string | null;
 }
@@ -80,11 +83,18 @@ function scanRevision(folder: RepoFolder, commit: string): CachedRevision {
   const directory = join(folder.snapshots, commit);
   const facts = { commit, refs: refsOf(folder, commit), directory, bytes: sizeOfSnapshot(folder, directory) };
   try {
-    return { ...facts, family: familyOf(directory), missing: missingWeights(directory), problem: null };
+    return {
+      ...facts,
+      family: familyOf(directory),
+      missing: missingWeights(directory),
+      weightFiles: promisedWeights(directory).length,
+      hasSafetensors: hasSafetensors(directory),
+      problem: null,
+    };
   } catch (error) {
     // one damaged model must not hide the others
     if (!(error instanceof ColiError)) throw error;
-    return { ...facts, family: null, missing: [], problem: error.message };
+    return { ...facts, family: null, missing: [], weightFiles: 0, hasSafetensors: false, problem: error.message };
   }
 }
 

@@ -15,8 +15,15 @@ const MAX_SET = 10_000;
  * ModelFileError for an index that cannot be read.
  */
 export function missingWeights(directory: string): string[] {
+  const promised = promisedWeights(directory);
+  if (promised.length === 0) return ['all weights'];
   const names = namesIn(directory);
-  const present = (name: string) => names.includes(name) && statOf(join(directory, name)) !== undefined;
+  return promised.filter(name => !names.includes(name) || statOf(join(directory, name)) === undefined);
+}
+
+/** Names of all weight files that belong to the model; none when nothing tells. Throws as missingWeights does. */
+export function promisedWeights(directory: string): string[] {
+  const names = namesIn(directory);
   const promised = new Set<string>(names.filter(name => WEIGHTS.test(name)));
   for (const name of [...promised]) {
     const [, prefix, , count, ending] = NUMBERED.exec(name) ?? [];
@@ -29,8 +36,7 @@ export function missingWeights(directory: string): string[] {
   if (!onlyGguf && isThere(join(directory, INDEX_FILE))) {
     for (const file of readShardIndex(join(directory, INDEX_FILE)).values()) promised.add(file);
   }
-  if (promised.size === 0) return ['all weights'];
-  return [...promised].filter(name => !present(name)).sort();
+  return [...promised].sort();
 }
 
 /** GGUF files that a model can be opened by: single ones, and the first of each set. */

@@ -1,9 +1,11 @@
 /** coli pull: a model of the hub in the cache that all tools share, or as plain files in a directory. */
 
 import fs from 'node:fs';
-import { dirname } from 'node:path';
+import { dirname, resolve } from 'node:path';
 import { StorageError } from '../common/errors.ts';
 import { formatBytes, MIB } from '../common/units.ts';
+import { isThere } from '../formats/files.ts';
+import { decodeUtf8, isJsonObject, MAX_CONFIG_BYTES, parseJson } from '../formats/json.ts';
 import { holdingLock } from './cache-layout.ts';
 import { checkCollisions } from './file-names.ts';
 import type { HubFile } from './hub-file.ts';
@@ -26,6 +28,8 @@ export interface PullOptions {
   readonly destination?: string;
   readonly signal?: AbortSignal;
   readonly timing?: Timing;
+  /** Is given config.json when there are safetensors weights for it, before any file is fetched; what it throws ends the pull. */
+  readonly checkConfig?: (config: Readonly<Record<string, unknown>>) => void;
   readonly onPlan?: (plan: PullPlan) => void;
   readonly onProgress?: (progress: PullProgress) => void;
 }
@@ -53,13 +57,8 @@ export interface PullReport {
 
 /** Lists, chooses, checks the space, downloads what is missing. Given again after any end it continues. */
 export async function pullModel(options: PullOptions): Promise<PullReport> {
-  const { name, settings, timing, signal } = options;
   const startedMs = performance.now();
-  const repo = await openRepo(name.id, name.revision, { settings, timing, signal });
-  const { chosen, skipped } = selectFiles(repo.files, options.include);
-  checkCollisions(chosen.map(file => file.path));
-  const target =
-    options.destination === undefined ? cacheTarget(settings.cache, repo) : directoryTarget(options.destination);
+  const { repo, chosen, skipped, target } = await choose(options);
   return holdingLock(target.lock, options.destination === undefined ? repo.id : target.directory, async () => {
     const plan = makePlan(repo, chosen, skipped, target);
     options.onPlan?.(plan);
@@ -70,6 +69,36 @@ export async function pullModel(options: PullOptions): Promise<PullReport> {
     const fetchedBytes = downloads.reduce((sum, download) => sum + (download?.fetchedBytes ?? 0), 0);
     return { plan, files, fetchedBytes, seconds: (performance.now() - startedMs) / 1000 };
   });
+}
+
+/** What pullModel would do; nothing is written. */
+export async function planPull(options: PullOptions): Promise<PullPlan> {
+  const { repo, chosen, skipped, target } = await choose(options);
+  return makePlan(repo, chosen, skipped, target);
+}
+
+async function choose(options: PullOptions) {
+  const { name, settings, timing, signal, destination } = options;
+  const repo = await openRepo(name.id, name.revision, { settings, timing, signal });
+  const { chosen, skipped } = selectFiles(repo.files, options.include);
+  checkCollisions(chosen.map(file => file.path));
+  const target = destination === undefined ? cacheTarget(settings.cache, repo) : directoryTarget(destination);
+  if (options.checkConfig) await showConfig(repo, chosen, options.checkConfig, signal);
+  return { repo, chosen, skipped, target };
+}
+
+/** A GGUF file says itself what it is. */
+async function showConfig(
+  repo: HubRepo,
+  chosen: readonly HubFile[],
+  check: NonNullable<PullOptions['checkConfig']>,
+  signal?: AbortSignal,
+): Promise<void> {
+  const file = chosen.find(({ path }) => path === 'config.json');
+  if (!file || file.bytes > MAX_CONFIG_BYTES || !chosen.some(({ path }) => /\.safetensors$/i.test(path))) return;
+  const what = `${repo.id}/${file.path}`;
+  const config = parseJson(decodeUtf8(await repo.read(file, 0, file.bytes, signal), what), what);
+  if (isJsonObject(config)) check(config);
 }
 
 function makePlan(repo: HubRepo, files: readonly HubFile[], skipped: readonly Skipped[], target: Target): PullPlan {
@@ -98,7 +127,9 @@ function makePlan(repo: HubRepo, files: readonly HubFile[], skipped: readonly Sk
 
 /** Of the file system that `path`, which need not exist, is on. */
 function freeBytes(path: string): number {
-  const { bavail, bsize } = fs.statfsSync(dirname(path));
+  let directory = dirname(resolve(path));
+  while (!isThere(directory)) directory = dirname(directory);
+  const { bavail, bsize } = fs.statfsSync(directory);
   return bavail * bsize;
 }
 

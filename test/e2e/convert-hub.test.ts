@@ -100,7 +100,7 @@ test('what exists as a path is no name; flags that would do nothing are errors',
   const refusals: [string[], RegExp][] = [
     [['convert', 'test/oracles', target, '--include', '*'], /--include chooses among the files of the hub/],
     [['pull', ID, target], /a destination without --convert/],
-    [['pull', ID, '--experts', 'q8', '--dry-run'], /--experts and --dry-run without --convert/],
+    [['pull', ID, '--experts', 'q8', '--dry-run'], /--experts without --convert/],
     [['pull', ID, '--convert'], /--convert needs one destination, not none/],
     [['pull', ID, target, '--convert', '--dest', 'x'], /--convert needs one destination, not two/],
   ];

@@ -1,7 +1,7 @@
 /** The real program against a hub on this machine: fetch, be killed, continue, use by name, list, remove. */
 
 import { type ChildProcess, spawn } from 'node:child_process';
-import { readdirSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { repoFolder } from '../../src/hub/cache-layout.ts';
@@ -128,6 +128,9 @@ test('killed by force again and again: the next run continues, and the result is
     expect(JSON.parse(list.stdout).models).toMatchObject([
       { unfinished_files: 1, unfinished_bytes: (run * BIG_BYTES) / 4 },
     ]);
+    expect((await coli(hub, cache, ['list'])).stdout).toMatch(
+      /\norg\/model .* incomplete: 1 of 2 weight files missing\n[^\n]*\n$/,
+    );
     expect((await coli(hub, cache, ['run', '--model', ID, 'hi'])).stderr).toContain(`coli pull ${ID}`);
   }
   hub.onFile = () => undefined;
@@ -142,6 +145,34 @@ test('killed by force again and again: the next run continues, and the result is
     'bytes=1500000-',
   ]);
   expect(contents(cache)).toEqual(contents(whole));
+});
+
+test('a family that is not known: nothing is fetched, unless --include asks for it', async () => {
+  const hub = await startHub();
+  const cache = temporary();
+  hub.add(ID, { ...modelFiles(), 'config.json': '{"model_type":"strange"}' });
+  const refused = await coli(hub, cache, ['pull', ID]);
+  expect(refused).toMatchObject({ status: 1, stdout: '' });
+  expect(refused.stderr).toMatch(/^coli: org\/model cannot be run: .*model_type "strange"; known: olmoe, .*--include/);
+  expect(hub.requestsFor(SHARD)).toEqual([]);
+  expect(readdirSync(cache)).toEqual([]);
+  const asked = await coli(hub, cache, ['pull', ID, '--include', '*.safetensors']);
+  expect(asked.status).toBe(0);
+  expect(asked.stdout).toContain('\nnote: org/model cannot be run');
+  expect(asked.stdout).not.toContain('use it with');
+  expect((await coli(hub, cache, ['list'])).stdout).toMatch(/ strange +complete, cannot run\n/);
+});
+
+test('--dry-run: the plan and nothing else', async () => {
+  const hub = await hubWithModel();
+  const cache = path.join(temporary(), 'not', 'there');
+  const { status, stdout } = await coli(hub, cache, ['pull', ID, '--dry-run']);
+  expect(status).toBe(0);
+  expect(stdout).toMatch(/^files +7, .*\n[\s\S]*Nothing was fetched: this was a dry run\.\n$/m);
+  const json = JSON.parse((await coli(hub, cache, ['pull', ID, '--dry-run', '--json'])).stdout);
+  expect(json.plan).toMatchObject({ name: ID, files: { length: 7 } });
+  expect(hub.requestsFor(SHARD)).toEqual([]);
+  expect(existsSync(cache)).toBe(false);
 });
 
 test('errors: one line with cause and next step, or one JSON object; the token is in none', async () => {

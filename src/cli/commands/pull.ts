@@ -1,10 +1,11 @@
 /** coli pull: fetches a model of the hub; interrupted, the same command continues. */
 
-import { HubError, UsageError } from '../../common/errors.ts';
+import { ConfigError, HubError, UsageError } from '../../common/errors.ts';
 import { nameText, parseRepoName } from '../../hub/names.ts';
-import { pullModel } from '../../hub/pull.ts';
+import { type PullOptions, planPull, pullModel } from '../../hub/pull.ts';
 import { hubSettings } from '../../hub/settings.ts';
-import { PullSpeed, pullDoneText, pullJson, pullPlanText } from '../hub-report.ts';
+import { familyOf } from '../../models/registry.ts';
+import { PullSpeed, pullDoneText, pullJson, pullPlanJson, pullPlanText } from '../hub-report.ts';
 import { EXIT_INTERRUPTED, Interrupts } from '../interrupts.ts';
 import { reportError, writeJson, writeText } from '../output.ts';
 import { Progress } from '../progress.ts';
@@ -25,13 +26,28 @@ export async function pull(text: string, destination: string | undefined, flags:
   const json = flags.json === true;
   const progress = new Progress();
   const speed = new PullSpeed();
+  let cannotRun: string | null = null;
+  const options: PullOptions = {
+    name,
+    settings: hubSettings(),
+    include: flags.include,
+    destination: flags.dest,
+    checkConfig: config => {
+      const error = unknownFamily(name.id, config);
+      if (error && !flags.include) throw error;
+      cannotRun = error?.message ?? null;
+    },
+  };
   try {
+    if (flags.dryRun) {
+      const plan = await interrupts.during(signal => planPull({ ...options, signal }));
+      if (json) writeJson({ plan: pullPlanJson(plan) });
+      else writeText(`${pullPlanText(plan)}\nNothing was fetched: this was a dry run.`);
+      return 0;
+    }
     const report = await interrupts.during(signal =>
       pullModel({
-        name,
-        settings: hubSettings(),
-        include: flags.include,
-        destination: flags.dest,
+        ...options,
         signal,
         onPlan: plan => {
           if (!json) writeText(pullPlanText(plan));
@@ -45,12 +61,26 @@ export async function pull(text: string, destination: string | undefined, flags:
       }).finally(() => progress.clear()),
     );
     if (json) writeJson(pullJson(report));
-    else writeText(pullDoneText(report, flags.dest ?? nameText(name)));
+    else writeText(pullDoneText(report, flags.dest ?? nameText(name), cannotRun));
     return 0;
   } catch (error) {
     if (!(error instanceof HubError) || error.code !== 'HUB_STOPPED') throw error;
     reportError(error, json);
     return EXIT_INTERRUPTED;
+  }
+}
+
+/** Why the model cannot be run, with the families that can; null when it can. */
+function unknownFamily(id: string, config: Readonly<Record<string, unknown>>): ConfigError | null {
+  try {
+    familyOf(config);
+    return null;
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    return new ConfigError(error.code, `${id} cannot be run: ${error.message}`, {
+      hint: 'choose a model of a known family; with --include the files are fetched all the same',
+      details: error.details,
+    });
   }
 }
 
@@ -66,9 +96,7 @@ function conversionTarget(destination: string | undefined, { dest }: PullFlags):
 function refuseConversionFlags(destination: string | undefined, flags: PullFlags): void {
   const given = [
     ...(destination === undefined ? [] : ['a destination']),
-    ...(['experts', 'dense', 'dryRun'] as const)
-      .filter(flag => flags[flag] !== undefined)
-      .map(flag => `--${flag.replace('dryRun', 'dry-run')}`),
+    ...(['experts', 'dense'] as const).filter(flag => flags[flag] !== undefined).map(flag => `--${flag}`),
   ];
   if (given.length === 0) return;
   throw new UsageError('BAD_USAGE', `${given.join(' and ')} without --convert`, {
