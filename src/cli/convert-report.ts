@@ -14,7 +14,11 @@ export interface Estimate {
 const LINE_BYTES_PER_SECOND = [10e6, 100e6];
 const COMMIT_DIGITS = 7;
 /** Of a line behind its label. */
-const TEXT_COLUMNS = 78;
+const TEXT_COLUMNS = 62;
+const FILE_COLUMNS = 20;
+
+/** A tokenizer.json beside a GGUF file is copied; which one it was, the plan does not tell. */
+const MADE = /^(?:config|generation_config)\.json$/;
 
 /** What will be written, before anything is. */
 export function planText(plan: ConversionPlan, estimate: Estimate): string {
@@ -42,7 +46,13 @@ export function planText(plan: ConversionPlan, estimate: Estimate): string {
     ['time', `${formatSeconds(estimate.seconds)} of arithmetic (${plural(estimate.threads, 'thread')}, measured here)`],
   ];
   if (plan.fetchBytes > 0) rows.push(['download', downloadText(plan.fetchBytes)]);
-  if (plan.copied.length > 0) rows.push(...wrapped('copied', plan.copied));
+  // of a GGUF file config.json and tokenizer are what its metadata say
+  const isMade = (name: string) =>
+    plan.checkpoint?.gguf !== undefined && plan.checkpoint.gguf !== null && MADE.test(name);
+  const made = plan.copied.filter(isMade);
+  const copied = plan.copied.filter(name => !isMade(name));
+  if (made.length > 0) rows.push(...wrapped('made', [...made.slice(0, -1), `${made.at(-1)} (from the metadata)`]));
+  if (copied.length > 0) rows.push(...wrapped('copied', copied));
   if (plan.absent.length > 0) rows.push(...wrapped('not there', plan.absent));
   if (plan.leftOut.length > 0)
     rows.push(['left out', `${plural(plan.leftOut.length, 'tensor')} that no computation needs`]);
@@ -81,6 +91,13 @@ function wrapped(label: string, words: readonly string[], separator = ', '): str
     lines[lines.length - 1] += text;
   }
   return lines.map((line, i) => [i === 0 ? label : '', line.trimEnd()]);
+}
+
+/** Bytes behind it are those of all phases; the file is shortened so that the line fits a terminal. */
+export function progressLabel(phase: string, file: string): string {
+  const name = file.slice(file.lastIndexOf('/') + 1).replace(/\.(?:safetensors|gguf)$/i, '');
+  const short = name.length > FILE_COLUMNS ? `...${name.slice(3 - FILE_COLUMNS)}` : name;
+  return `in all (${phase} ${short}):`;
 }
 
 export function doneText({ plan, written, kept, bytes, fetchedBytes, seconds }: ConversionReport): string {

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { ConversionPlan, ConversionReport } from '../convert/types.ts';
-import { doneText, planJson, planText, reportJson } from './convert-report.ts';
+import { doneText, planJson, planText, progressLabel, reportJson } from './convert-report.ts';
 import { oracleJson, oracleText, perplexityJson, perplexityText } from './eval-report.ts';
 
 const PLAN = {
@@ -50,6 +50,19 @@ test('the plan names encodings, bits per weight, sizes, space and what an earlie
     total_bytes: 19.8e6,
     classes: [{ role: 'experts', bits_per_weight: 4.4375 }],
   });
+});
+
+test('what a GGUF file has in its metadata is made, not copied', () => {
+  const text = planText({ ...PLAN, copied: ['LICENSE', 'config.json'], checkpoint: { gguf: {} } } as never, ESTIMATE);
+  expect(text).toMatch(/^made +config\.json \(from the metadata\)$/m);
+  expect(text).toMatch(/^copied +LICENSE$/m);
+});
+
+test('progress names the file without what makes the line long', () => {
+  expect(progressLabel('fetch', 'org/model/model-00001-of-00008.safetensors')).toBe(
+    'in all (fetch model-00001-of-00008):',
+  );
+  expect(progressLabel('fetch', `${'x'.repeat(90)}.gguf`)).toHaveLength(36);
 });
 
 test('the report tells what was written and what was kept', () => {

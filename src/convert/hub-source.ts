@@ -15,6 +15,7 @@ import { INDEX_FILE } from '../formats/shard-index.ts';
 import { repoFolder } from '../hub/cache-layout.ts';
 import { digestOf, type HubFile } from '../hub/hub-file.ts';
 import type { RepoName } from '../hub/names.ts';
+import { bytesHere } from '../hub/pull-files.ts';
 import { type HubRepo, openRepo } from '../hub/repo.ts';
 import type { Timing } from '../hub/retry.ts';
 import { selectFiles } from '../hub/select.ts';
@@ -171,9 +172,13 @@ class HeldFiles {
     this.#directory = join(resolve(destination), DOWNLOADS);
   }
 
-  asSource(): Pick<ConvertSource, 'heldBytes' | 'fetch' | 'keepOnly' | 'assertUnchanged'> {
+  asSource(): Pick<ConvertSource, 'heldBytes' | 'presentBytes' | 'fetch' | 'keepOnly' | 'assertUnchanged'> {
     return {
       heldBytes: file => (cached(this.#cache, this.#repo, this.#files[file]) ? 0 : this.#files[file].bytes),
+      presentBytes: file =>
+        cached(this.#cache, this.#repo, this.#files[file])
+          ? 0
+          : bytesHere(this.#pathOf(this.#files[file]), this.#files[file]),
       fetch: (file, signal, onProgress) => this.#fetch(this.#files[file], signal, onProgress),
       keepOnly: files => this.#keepOnly(files),
       // names in these directories are digests, and a file gets its name when its bytes have that digest

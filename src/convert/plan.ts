@@ -94,7 +94,7 @@ export function planDestination(
   );
   const rest = shards.filter(({ name }) => !found.finishedShards.includes(name));
   const fetched = new Set(rest.flatMap(shard => shard.files));
-  const fetchBytes = [...fetched].reduce((sum, file) => sum + held(file), 0);
+  const fetchBytes = [...fetched].reduce((sum, file) => sum + held(file) - source.presentBytes(file), 0);
   return { copied, absent, fetchBytes, peakBytes: peakOf(shards, held) + smallBytes, ...found };
 }
 

@@ -104,7 +104,7 @@ export class Run {
     for (const file of files) {
       const name = this.#plan.checkpoint.files[file].path;
       const before = this.#done;
-      let here = 0;
+      let here = this.#source.presentBytes(file);
       const path = await this.#source.fetch(file, this.#options.signal, bytes => {
         this.fetchedBytes += Math.max(0, bytes - here);
         here = bytes;

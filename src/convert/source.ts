@@ -14,7 +14,9 @@ export interface ConvertSource {
   readonly identity: ConvertState['source'];
   /** What holding a file takes in the destination; 0 for a file that lies elsewhere and stays there. */
   heldBytes(file: number): number;
-  /** Where all bytes of a file can be read; it is fetched when it is not there. `onProgress`: bytes of it that have come. */
+  /** Of them, what an earlier run has brought already. */
+  presentBytes(file: number): number;
+  /** Where all bytes of a file can be read; it is fetched when it is not there. `onProgress`: bytes of it that are there. */
   fetch(file: number, signal?: AbortSignal, onProgress?: (bytes: number) => void): Promise<string>;
   /** No file but these will be read again. */
   keepOnly(files: ReadonlySet<number>): void;
@@ -34,6 +36,7 @@ export function openLocalSource(path: string): ConvertSource {
     companions,
     identity: { repo: null, config: configHash(companions), files },
     heldBytes: () => 0,
+    presentBytes: () => 0,
     fetch: async file => checkpoint.files[file].path,
     keepOnly: () => {},
     assertUnchanged: () => assertUnchanged(checkpoint.files),

@@ -86,9 +86,13 @@ test('Ctrl-C keeps what is finished, and the same command goes on', async () => 
   expect(stopped.stderr).toMatch(/^coli: the conversion was stopped; .* is incomplete; give the same command again/);
   expect(fs.readdirSync(target)).toContain('model-00001-of-00003.safetensors');
   hub.onFile = () => undefined;
+  hub.requests.length = 0;
   const { stdout } = await coli(hub, ['convert', ID, target]).ended;
   expect(stdout).toMatch(/^continues +1 file of an earlier run/m);
   expect(stdout).toMatch(/^wrote .*, 2 files, 1 kept from an earlier run, /m);
+  const ranges = hub.requestsFor('model-00002-of-00003.safetensors').map(({ range }) => range);
+  expect(ranges.filter(range => /^bytes=\d+-$/.test(range ?? ''))).toHaveLength(1);
+  expect(ranges).not.toContain(undefined);
 });
 
 test('what exists as a path is no name; flags that would do nothing are errors', async () => {

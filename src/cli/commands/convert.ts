@@ -11,7 +11,7 @@ import type { ConvertOptions, DenseEncoding, ExpertEncoding } from '../../conver
 import { findModel } from '../../hub/find-model.ts';
 import { type RepoName, tryRepoName } from '../../hub/names.ts';
 import { hubCache, hubSettings } from '../../hub/settings.ts';
-import { doneText, planJson, planText, reportJson } from '../convert-report.ts';
+import { doneText, planJson, planText, progressLabel, reportJson } from '../convert-report.ts';
 import { EXIT_INTERRUPTED, Interrupts } from '../interrupts.ts';
 import { packageVersion } from '../model.ts';
 import { reportError, writeJson, writeText } from '../output.ts';
@@ -101,7 +101,7 @@ async function convertOpened(options: ConvertOptions, { dryRun, json }: ConvertF
   }
   const progress = new Progress();
   const onProgress: ConvertOptions['onProgress'] = ({ phase, shard, doneBytes, totalBytes }) => {
-    if (!json) progress.update(`${phase} ${shard}:`, doneBytes, totalBytes, byteAmount);
+    if (!json) progress.update(progressLabel(phase, shard), doneBytes, totalBytes, byteAmount);
   };
   const report = await convertCheckpoint({ ...options, onProgress }).finally(() => progress.clear());
   if (json) writeJson(reportJson(report, estimate));
