@@ -18,7 +18,7 @@ import type { EngineOptions, KvEncoding } from './api.ts';
 import { DEFAULT_KV_DIR_BYTES, kvFilesMemoryBytes } from './kv-files.ts';
 import { automaticBudget, MAX_THREADS, memoryFacts, physicalCores } from './machine.ts';
 import type { ModelFiles } from './model-files.ts';
-import { affordableLanes, overheadBytes, stripsTypes } from './overhead.ts';
+import { affordableLanes, overheadBytes, stripperBytes, stripsTypes } from './overhead.ts';
 import { makePlan, type Planned } from './plan.ts';
 import { Weights } from './weights.ts';
 
@@ -118,16 +118,18 @@ function planWith(files: ModelFiles, options: EngineOptions, settings: Settings)
   for (const first of firsts) {
     for (let e = 0; e < shape.experts; e++) slotBytes = Math.max(slotBytes, table.placedBytes(first + e));
   }
+  const { lanes, readers } = settings;
+  const strips = stripsTypes();
   const runtime = overheadBytes({
-    lanes: settings.lanes,
-    readers: settings.readers,
+    lanes,
+    readers,
     tokenizerBytes: tokenizerBytes(checkpoint),
     tensors: checkpoint.tensors.size,
     expertParts: experts * records.records[firsts[0]].parts.length,
     context: settings.context,
     slots: settings.slots,
     vocabSize: shape.vocabSize,
-    strips: stripsTypes(),
+    strips,
   });
   const constraints = options.constraints ? grammarWorkerBytes(shape.vocabSize) : 0;
   const overhead = runtime + (options.reserveBytes ?? 0) + constraints + savedKvBytes(options, files);
@@ -136,6 +138,7 @@ function planWith(files: ModelFiles, options: EngineOptions, settings: Settings)
       budgetBytes: settings.budget.bytes,
       budgetSource: settings.budget.source,
       overhead,
+      firstStartBytes: stripperBytes({ lanes, readers, strips }),
       slotBytes,
       minSlots: shape.topK,
       maxSlots: experts,
@@ -143,7 +146,7 @@ function planWith(files: ModelFiles, options: EngineOptions, settings: Settings)
       chunk: options.chunk,
       context: settings.context,
       slots: settings.slots,
-      lanes: settings.lanes,
+      lanes,
     },
     chunk => buildModel(files, settings, chunk),
   );

@@ -44,19 +44,23 @@ export interface OverheadFacts {
 }
 
 export function overheadBytes(facts: OverheadFacts): number {
-  const { lanes, readers, tokenizerBytes, tensors, expertParts, context, slots, vocabSize, strips } = facts;
-  const workers = lanes - 1 + readers;
+  const { lanes, readers, tokenizerBytes, tensors, expertParts, context, slots, vocabSize } = facts;
   return (
     BASE_BYTES +
     (lanes - 1) * LANE_BYTES +
     readers * READER_BYTES +
-    (strips ? BASE_STRIPPER_BYTES + workers * WORKER_STRIPPER_BYTES : 0) +
+    stripperBytes(facts) +
     tokenizerBytes * TOKENIZER_HEAP_PER_BYTE +
     tensors * HEAP_PER_TENSOR_BYTES +
     expertParts * HEAP_PER_EXPERT_PART_BYTES +
     slots * context * HEAP_PER_CONTEXT_TOKEN_BYTES +
     slots * vocabSize * HEAP_PER_VOCABULARY_ENTRY_BYTES
   );
+}
+
+/** The part of overheadBytes that only a start from source without a compile cache needs. */
+export function stripperBytes({ lanes, readers, strips }: Pick<OverheadFacts, 'lanes' | 'readers' | 'strips'>): number {
+  return strips ? BASE_STRIPPER_BYTES + (lanes - 1 + readers) * WORKER_STRIPPER_BYTES : 0;
 }
 
 /** How many of `cores` lanes a budget should pay for; at least one. */

@@ -75,6 +75,12 @@ describe('the budget', () => {
     expect(summary.total).toBeLessThan(1024 * MIB);
   });
 
+  test('a refusal tells what only a first start needs', () => {
+    const first = (firstStartBytes: number) => refusal(() => makePlan(input(100 * MIB, { firstStartBytes }), build()));
+    expect(first(90 * MIB).message).toContain('runtime 105 MB (94.4 MB of it only for a first start from source) + 4');
+    expect(first(0).message).not.toContain('first start');
+  });
+
   test('the smallest budget works, one byte less is refused with the numbers', () => {
     const { message, code, details, hint } = refusal(() => makePlan(input(100 * MIB), build()));
     expect(code).toBe('RAM_TOO_SMALL');

@@ -17,6 +17,8 @@ export interface PlanInput {
   readonly budgetBytes: number;
   readonly budgetSource: string;
   readonly overhead: number;
+  /** Part of `overhead` that later starts do not need: see stripperBytes. */
+  readonly firstStartBytes?: number;
   readonly slotBytes: number;
   /** Experts of one token of one layer: fewer slots cannot work. */
   readonly minSlots: number;
@@ -142,9 +144,11 @@ function lessMemory({ lanes, slots }: PlanInput): string {
 
 function tooSmall(input: PlanInput, arenas: Arenas, slots: number, smallest: number): PlanError {
   const { resident, kv, scratch } = arenas.bytesByPurpose;
+  const first = input.firstStartBytes ?? 0;
+  const onlyNow = first === 0 ? '' : ` (${formatBytes(first)} of it only for a first start from source)`;
   const need =
     `resident weights ${formatBytes(resident)} + KV for ${input.slots > 1 ? `${input.slots} x ` : ''}${input.context} tokens ${formatBytes(kv)} + activations ` +
-    `${formatBytes(scratch)} + runtime ${formatBytes(input.overhead)} + ${slots} expert slots ` +
+    `${formatBytes(scratch)} + runtime ${formatBytes(input.overhead)}${onlyNow} + ${slots} expert slots ` +
     `${formatBytes(slots * input.slotBytes)}`;
   return new PlanError(
     'RAM_TOO_SMALL',
