@@ -114,7 +114,7 @@ export const SERVE_FLAGS: readonly FlagRow[] = [
   },
   {
     flags: '--kv-dir <dir>',
-    help: 'directory that keeps conversations across restarts',
+    help: 'directory that keeps conversations across restarts (not those of qwen3_5_moe and gpt_oss)',
     parse: notEmpty('--kv-dir'),
   },
   {

@@ -75,8 +75,11 @@ function requireSavable({ kvDir }: EngineOptions, { family, config, parts }: Mod
   if (kvDir === undefined || isRewindable(family.states(config, parts))) return;
   throw new RequestError(
     'KV_DIR_UNSUPPORTED',
-    `--kv-dir: a session of a ${family.modelType} model is more than blocks of keys and values`,
-    { hint: 'leave --kv-dir out: conversations of this model stay in memory', details: { family: family.modelType } },
+    `--kv-dir cannot keep conversations of ${family.modelType} models: their memory is not just the keys and values of every token`,
+    {
+      hint: 'leave --kv-dir out: their conversations stay in memory while the server runs',
+      details: { family: family.modelType },
+    },
   );
 }
 
