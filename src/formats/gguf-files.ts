@@ -3,10 +3,11 @@
 import { basename, dirname, join, resolve } from 'node:path';
 import { ModelFileError } from '../common/errors.ts';
 import type { FileIdentity, TensorInfo } from './checkpoint-types.ts';
-import { isThere, listNames, namesIn, quote, statOf } from './files.ts';
+import { isThere, listNames, namesIn, statOf } from './files.ts';
 import { type GgufHeader, readGgufHeader } from './gguf.ts';
 import { DOWNLOAD, ggufFault } from './gguf-cursor.ts';
 import type { GgufMetadata } from './gguf-metadata.ts';
+import { joinTensors } from './tensor-table.ts';
 
 /** The largest published models have about 30 parts. */
 const MAX_PARTS = 1000;
@@ -73,15 +74,8 @@ function partsOf(directory: string, name: string): string[] {
 /** Reads the headers of the parts that `findGguf` gave for `path`, and checks that they belong together. */
 export function openGguf(path: string, parts: readonly string[]): GgufModel {
   const headers = parts.map((part, file) => readGgufHeader(part, file));
-  const tensors = new Map<string, TensorInfo>();
-  for (const [file, header] of headers.entries()) {
-    requirePart(header, file, headers.length);
-    for (const tensor of header.tensors) {
-      const first = tensors.get(tensor.name);
-      if (first) throw twice(tensor.name, headers[first.file].identity.path, header.identity.path);
-      tensors.set(tensor.name, tensor);
-    }
-  }
+  for (const [file, header] of headers.entries()) requirePart(header, file, headers.length);
+  const tensors = joinTensors(headers);
   const [{ metadata, identity }] = headers;
   const promised = metadata.get('split.tensors.count');
   if (headers.length > 1 && promised !== undefined && Number(promised) !== tensors.size) {
@@ -105,11 +99,4 @@ function requirePart({ metadata, identity }: GgufHeader, index: number, count: n
     count === 1 ? 'its name does not tell where the others are' : `its name says ${index + 1} of ${count}`;
   const hint = 'give all parts of one model the names that they were published under';
   throw ggufFault(identity.path, 'GGUF_BAD_SPLIT', `is ${shown} by its metadata, but ${renamed}`, hint);
-}
-
-function twice(tensor: string, first: string, second: string): ModelFileError {
-  return new ModelFileError('TENSOR_TWICE', `tensor ${quote(tensor)} is in ${basename(first)} and in ${second}`, {
-    hint: 'parts of two models or versions lie in one directory: download them again together',
-    details: { file: second, tensor, other: first },
-  });
 }
