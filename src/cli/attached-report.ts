@@ -2,7 +2,7 @@
 
 import type { AnswerFacts } from './attached-answer.ts';
 import type { AttachedServer } from './attached-server.ts';
-import { count, duration, plural, table } from './report.ts';
+import { count, duration, plural, seedFigure, table } from './report.ts';
 import type { AnswerOptions, TalkEnd } from './talker.ts';
 
 /** The first lines of a chat. `version`: of this program. */
@@ -59,7 +59,7 @@ export function attachedStatistics(
   const { temperature = server.temperature, topP = server.topP, seed } = options;
   rows.push(
     ['compute', `${server.kernels}, ${server.activations} activations, kv ${server.kv}`],
-    ['sampling', `temperature ${temperature}, top_p ${topP}, seed ${seed}`],
+    ['sampling', `temperature ${temperature}, top_p ${topP}${seedFigure({ temperature, seed })}`],
   );
   return table(rows);
 }

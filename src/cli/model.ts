@@ -5,6 +5,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { UsageError } from '../common/errors.ts';
+import { formatBytes } from '../common/units.ts';
 import type { Engine, EngineInfo, OpenProgress } from '../engine/api.ts';
 import { findModel } from '../hub/find-model.ts';
 import { tryRepoName } from '../hub/names.ts';
@@ -43,9 +44,19 @@ export function modelDirectory(flags: EngineFlags, quiet: boolean): string {
 }
 
 /** What to tell about flags that work but hardly help. */
-export function flagNotes({ threads }: EngineFlags, cpus = os.availableParallelism()): string[] {
-  if (threads === undefined || threads <= cpus) return [];
-  return [`--threads ${threads} is more than this machine has (${cpus}); they wait for each other`];
+export function flagNotes(
+  { threads, ram }: EngineFlags,
+  cpus = os.availableParallelism(),
+  memoryBytes = os.totalmem(),
+): string[] {
+  const notes: string[] = [];
+  if (threads !== undefined && threads > cpus)
+    notes.push(`--threads ${threads} is more than this machine has (${cpus}); they wait for each other`);
+  if (typeof ram === 'number' && ram > memoryBytes)
+    notes.push(
+      `--ram ${formatBytes(ram)} is more than this machine has (${formatBytes(memoryBytes)}); it may swap or be stopped`,
+    );
+  return notes;
 }
 
 /** All that the user may not expect of a run with these flags, in the order in which it is told. */

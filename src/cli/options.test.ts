@@ -1,7 +1,8 @@
 import { Command } from 'commander';
 import { describe, expect, test } from 'vitest';
+import { flagNotes } from './model.ts';
 import { addEngineFlags, addSamplingFlags, engineOptions, generateOptions } from './options.ts';
-import { buildProgram } from './program.ts';
+import { buildProgram, runProgram } from './program.ts';
 
 function parse(...args: string[]) {
   const command = addSamplingFlags(
@@ -138,4 +139,21 @@ test('every command has the flags that it is documented with', () => {
   expect(flagsOf('serve')).toEqual(expect.arrayContaining([...engine, ...server, '--no-keepalive-comments']));
   expect(flagsOf('stop')).toEqual(['--port']);
   expect(flagsOf('convert')).toEqual(expect.arrayContaining(['--experts', '--dense', '--dry-run']));
+});
+
+test('more threads or memory than the machine has is told', () => {
+  expect(flagNotes({ threads: 4, ram: 8e9 }, 4, 8e9)).toEqual([]);
+  expect(flagNotes({ ram: 'auto' }, 4, 8e9)).toEqual([]);
+  expect(flagNotes({ threads: 5, ram: 9e9 }, 4, 8e9)).toEqual([
+    '--threads 5 is more than this machine has (4); they wait for each other',
+    '--ram 9.00 GB is more than this machine has (8.00 GB); it may swap or be stopped',
+  ]);
+});
+
+test.each([
+  [['run', '--temprature-of-all', '1'], 'see coli run --help'],
+  [['eval', 'ppl', '--nothing-like-it'], 'see coli eval ppl --help'],
+  [['--nothing-like-it'], 'see coli --help'],
+])('%j: a wrong flag points at the help of its command', async (args, hint) => {
+  await expect(runProgram(args)).rejects.toMatchObject({ code: 'BAD_USAGE', hint });
 });

@@ -39,7 +39,7 @@ export async function runProgram(args: readonly string[]): Promise<number> {
       process.stderr.write(complaint);
       return EXIT_USAGE;
     }
-    throw usageError(error);
+    throw usageError(error, calledName(program, args));
   }
   return code;
 }
@@ -154,7 +154,7 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
     .action(async flags => done(await (await import('./commands/eval-ppl.ts')).perplexity(flags)));
 
   addEngineFlags(evaluate.command('kl').description('how far a model is from the one that it was made from'))
-    .requiredOption('--reference <dir>', 'the model to compare with (required)')
+    .requiredOption('--reference <model>', 'the model to compare with (required)')
     .requiredOption('--text <file>', 'UTF-8 text (required)')
     .option('--window <tokens>', 'predictions per window (default: 128)', wholeFrom1('--window'))
     .option(...JSON_FLAG)
@@ -204,12 +204,25 @@ function addConvertFlags(command: Command, when = ''): Command {
     .option('--dry-run', 'print the plan and write nothing');
 }
 
-/** Commander's message as one line with a next step. */
-function usageError(error: CommanderError): UsageError {
+/** "coli eval ppl": the command that the first words name, as far as there is one. */
+function calledName(program: Command, args: readonly string[]): string {
+  let command = program;
+  const names = [program.name()];
+  for (const word of args) {
+    const next = command.commands.find(each => each.name() === word);
+    if (!next) break;
+    command = next;
+    names.push(word);
+  }
+  return names.join(' ');
+}
+
+/** Commander's message as one line with a next step; `name` is that of the command whose help is one. */
+function usageError(error: CommanderError, name: string): UsageError {
   const [first, ...rest] = error.message.replace(/^error: /, '').split('\n');
   const suggestion = rest
     .join(' ')
     .replace(/^\(|\)$/g, '')
     .replace(/^Did/, 'did');
-  return new UsageError('BAD_USAGE', first.replace(/\.$/, ''), { hint: suggestion || 'see coli --help' });
+  return new UsageError('BAD_USAGE', first.replace(/\.$/, ''), { hint: suggestion || `see ${name} --help` });
 }

@@ -4,7 +4,7 @@ import type { Activations, EngineInfo, FinishReason } from '../engine/api.ts';
 import type { Answer } from './answer.ts';
 import { readyLine } from './chat-loop.ts';
 import { errorReport } from './output.ts';
-import { answerFooter, answerJson, answerStatistics, banner, count, infoJson, infoText } from './report.ts';
+import { answerFooter, answerJson, answerStatistics, banner, count, infoJson, infoText, seedFigure } from './report.ts';
 
 function answer(finishReason: FinishReason = 'stop', expertRequests = 8, activations: Activations = 'int8'): Answer {
   return {
@@ -161,6 +161,14 @@ test('the statistics name memory, disk and the seed', () => {
   expect(text).toContain('3.00 kB peak');
 });
 
+test('a seed is told only where it does something', () => {
+  expect(seedFigure({ temperature: 0.2, seed: 42 })).toBe(', seed 42');
+  const greedy = answer();
+  greedy.start.sampling.temperature = 0;
+  expect(answerStatistics(greedy)).not.toContain('seed');
+  expect(answerJson('m', greedy).seed).toBe(42);
+});
+
 describe('info', () => {
   test('as JSON has shapes, encodings, machine and plan in bytes', () => {
     const json = infoJson('0.1.0', INFO);
@@ -182,6 +190,8 @@ describe('info', () => {
     expect(text).toContain('room for 96 of 192 experts at 81.9 kB each');
     expect(text).toContain('the smallest possible is --ram 191M');
     expect(text).toContain('21.0 MB: q4g64 16.0 MB, bf16 5.00 MB');
+    expect(text).not.toContain('(not used)');
+    expect(infoText('0.1.0', { ...INFO, bytesOnDisk: 24_000_000 })).toContain('bf16 5.00 MB, other 3.00 MB (not used)');
   });
 
   test('says why these kernels run, although that is no note', () => {

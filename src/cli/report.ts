@@ -7,6 +7,9 @@ import type { EngineInfo, GenerateStats } from '../engine/api.ts';
 import type { KernelChoice } from '../kernels/kernels.ts';
 import type { Answer } from './answer.ts';
 
+/** Headers of files are less than this share; more are tensors that are not used, such as heads for prediction. */
+const MIN_OTHER_SHARE = 0.005;
+
 /** The statistics of `run --json`, in this order. */
 const JSON_STATS = [
   'prefill_tokens',
@@ -64,6 +67,11 @@ export function answerFooter({ start, end }: Answer, context: number): string {
   return parts.join(', ');
 }
 
+/** Of an answer that was drawn; where the most likely token is always taken, a seed does nothing. */
+export function seedFigure({ temperature, seed }: { temperature?: number; seed?: number }): string {
+  return temperature === 0 ? '' : `, seed ${seed}`;
+}
+
 /** Everything that `:stats` knows about the last answer. */
 export function answerStatistics({ start, end }: Answer): string {
   const { stats } = end;
@@ -86,7 +94,7 @@ export function answerStatistics({ start, end }: Answer): string {
     ['compute', `${stats.kernels}, ${stats.activations} activations, ${plural(stats.threads, 'thread')}`],
     [
       'sampling',
-      `temperature ${start.sampling.temperature}, top_p ${start.sampling.topP}, seed ${start.sampling.seed}`,
+      `temperature ${start.sampling.temperature}, top_p ${start.sampling.topP}${seedFigure(start.sampling)}`,
     ],
   ];
   return table(rows);
@@ -188,6 +196,8 @@ export function infoText(version: string, info: EngineInfo, kernels: KernelChoic
   const { plan } = info;
   const host = machine();
   const encodings = Object.entries(info.encodings).map(([name, bytes]) => `${name} ${formatBytes(bytes)}`);
+  const other = info.bytesOnDisk - Object.values(info.encodings).reduce((sum, bytes) => sum + bytes, 0);
+  if (other > MIN_OTHER_SHARE * info.bytesOnDisk) encodings.push(`other ${formatBytes(other)} (not used)`);
   return table([
     ['colibri', version],
     ['model', info.directory],

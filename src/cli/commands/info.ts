@@ -10,10 +10,11 @@ export async function modelInfo(flags: EngineFlags & { json?: boolean }): Promis
   const directory = modelDirectory(flags, flags.json === true);
   const { inspectModel } = await import('../../engine/describe.ts');
   const info = inspectModel(engineOptions(flags, directory));
-  if (flags.json) writeJson(infoJson(packageVersion(), info));
+  const told = { ...info, notes: [...flagNotes(flags), ...info.notes] };
+  if (flags.json) writeJson(infoJson(packageVersion(), told));
   else {
-    const told = { ...info, notes: [...flagNotes(flags), ...info.notes] };
-    writeText(infoText(packageVersion(), told, flags.kernels));
+    const name = flags.model === undefined || flags.model === directory ? '' : `${flags.model}, in `;
+    writeText(infoText(packageVersion(), { ...told, directory: name + info.directory }, flags.kernels));
   }
   return 0;
 }

@@ -9,7 +9,7 @@ import { type EngineFlags, generateOptions, type SamplingFlags } from '../option
 import { dimNote, outputClosed, writeAnswer, writeJson, writeReasoning } from '../output.ts';
 import { Progress } from '../progress.ts';
 import { readPrompt } from '../prompt-input.ts';
-import { answerFooter, answerJson } from '../report.ts';
+import { answerFooter, answerJson, seedFigure } from '../report.ts';
 import { isTerminal } from '../terminal.ts';
 
 export interface RunFlags extends EngineFlags, SamplingFlags {
@@ -50,7 +50,7 @@ export async function run(words: readonly string[], flags: RunFlags): Promise<nu
       if (!quiet && !outputClosed.aborted) {
         // The terminal has written ^C where the cursor was.
         if (interrupted && (ended || !isTerminal(process.stdout)) && isTerminal(process.stderr)) dimNote('');
-        dimNote(`[${answerFooter(answer, engine.info.context)}, seed ${answer.start.sampling.seed}]`);
+        dimNote(`[${answerFooter(answer, engine.info.context)}${seedFigure(answer.start.sampling)}]`);
       }
     }
     return interrupted ? EXIT_INTERRUPTED : 0;
