@@ -7,7 +7,7 @@ import type { EngineInfo, GenerateStats } from '../engine/api.ts';
 import type { KernelChoice } from '../kernels/kernels.ts';
 import type { Answer } from './answer.ts';
 
-/** Headers of files are less than this share; more are tensors that are not used, such as heads for prediction. */
+/** Less than this share is not worth a word: what files hold besides the tensors in use. */
 const MIN_OTHER_SHARE = 0.005;
 
 /** The statistics of `run --json`, in this order. */
@@ -197,7 +197,8 @@ export function infoText(version: string, info: EngineInfo, kernels: KernelChoic
   const host = machine();
   const encodings = Object.entries(info.encodings).map(([name, bytes]) => `${name} ${formatBytes(bytes)}`);
   const other = info.bytesOnDisk - Object.values(info.encodings).reduce((sum, bytes) => sum + bytes, 0);
-  if (other > MIN_OTHER_SHARE * info.bytesOnDisk) encodings.push(`other ${formatBytes(other)} (not used)`);
+  if (other > MIN_OTHER_SHARE * info.bytesOnDisk)
+    encodings.push(`other ${formatBytes(other)} (headers, gaps, unused tensors)`);
   return table([
     ['colibri', version],
     ['model', info.directory],
