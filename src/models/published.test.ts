@@ -1,8 +1,9 @@
 /** Published configs of every family: the shape, the number of weights and the states that follow from them. */
 
+import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { ConfigError } from '../common/errors.ts';
-import { familyOf } from './registry.ts';
+import { familyOf, modelTypes } from './registry.ts';
 import { parameterCount } from './tensors.ts';
 
 const NO_PARTS = { mtp: false };
@@ -224,4 +225,20 @@ test('windows: every other layer of gpt-oss keeps a window, the others everythin
   expect(states.map(state => state.kind === 'rows' && state.window)).toEqual(
     Array.from({ length: 24 }, (_, i) => (i % 2 === 0 ? 128 : 0)),
   );
+});
+
+describe.each(modelTypes)('%s', type => {
+  const read = (name: string) => readFileSync(new URL(name, import.meta.url), 'utf8');
+
+  test('has a published config in a test', () => {
+    const tests = ['published', 'olmoe', 'mla-moe', 'qwen3-5-moe'].map(name => read(`${name}.test.ts`));
+    expect(tests.some(text => text.includes(`model_type: '${type}',`))).toBe(true);
+  });
+
+  test('has a line among the formats of chats', () => {
+    const [, table] = read('../../docs/chat-formats.md').split('## What the families do');
+    expect(table.split('\n').some(line => line.startsWith('|') && line.split('|')[1].includes(`\`${type}\``))).toBe(
+      true,
+    );
+  });
 });

@@ -41,6 +41,12 @@ function load(name: string) {
   return { tokenizer, chat: new ChatEncoder(tokenizer, ChatTemplate.load(directory, file.config), controlStrings) };
 }
 
+function textsOf(pack: string): Texts {
+  const own = golden.packs[pack];
+  if (own === undefined) throw new Error(`no prompts for pack ${pack}: run python3 test/golden/render_prompts.py`);
+  return typeof own === 'string' ? (golden.packs[own] as Texts) : own;
+}
+
 /** Where jinja2 fails at a missing text, or writes "None" for it, the engine takes it for an empty one. */
 function withoutNone(texts: Texts, key: string): string | { error: string } {
   const text = texts[key];
@@ -54,8 +60,6 @@ test('every pack has its golden prompts', () => {
 });
 
 describe.each(ALL_PACKS)('$name', ({ name }) => {
-  const own = golden.packs[name];
-  const texts = typeof own === 'string' ? (golden.packs[own] as Texts) : own;
   const { tokenizer, chat } = load(name);
 
   test.each(Object.keys(golden.cases))('%s', key => {
@@ -66,7 +70,7 @@ describe.each(ALL_PACKS)('$name', ({ name }) => {
       addGenerationPrompt: add_generation_prompt ?? true,
       continueFinal: continue_final ?? false,
     };
-    const expected = withoutNone(texts, key);
+    const expected = withoutNone(textsOf(name), key);
     const { text, ids } = chat.render(messages, tools, options);
     expect(text).toBe(expected);
     // whose markers are spelled in a message has other ids on purpose
