@@ -29,7 +29,8 @@ export type OlmoeConfig = ReturnType<typeof parseConfig>;
 function parseConfig(raw: Readonly<Record<string, unknown>>) {
   const c = parseFields('olmoe', schema, raw, (c, issue) => {
     const { partial, yarn } = ropeConfig(c, { theta: 10000 }, issue);
-    if (yarn) issue('rope_scaling', 'must be null: scaled rotary positions are not supported for olmoe');
+    const key = c.rope_parameters ? 'rope_parameters' : 'rope_scaling';
+    if (yarn) issue(key, 'must not scale: scaled rotary positions are not supported for olmoe');
     checkDecoder(c, partial, issue);
     checkExperts(c.num_experts_per_tok, c.num_experts, issue);
   });

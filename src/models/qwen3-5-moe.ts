@@ -13,7 +13,7 @@ import { MoeWorkspaces, makeMoeBlocks } from '../layers/moe-block.ts';
 import { PredictionLayer } from '../layers/mtp.ts';
 import { ropeTable } from '../layers/rope.ts';
 import type { StateShape } from '../layers/state.ts';
-import { checkExperts, count, eosField, LIMITS, parseTextFields, positive } from './config.ts';
+import { checkExperts, count, eosField, epsilon, LIMITS, parseTextFields } from './config.ts';
 import { expertNames, fusedForm, separateForm, stackedForm } from './expert-forms.ts';
 import type { BuildContext, Family, Model, ModelShape, Parts, TensorTable } from './family.ts';
 import * as blocks from './qwen3-5-blocks.ts';
@@ -57,7 +57,7 @@ const schema = z.object({
   vocab_size: count(LIMITS.vocabulary),
   max_position_embeddings: count(LIMITS.context),
   ...ropeFields,
-  rms_norm_eps: positive.default(1e-6),
+  rms_norm_eps: epsilon.default(1e-6),
   hidden_act: z.literal('silu').default('silu'),
   tie_word_embeddings: z.boolean().default(false),
   eos_token_id: eosField,

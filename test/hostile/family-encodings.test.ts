@@ -266,6 +266,14 @@ describe('a config of another model', () => {
   });
 });
 
+test.each(FAMILY_PACKS)('%s: a norm that would hide what it is given', name => {
+  for (const epsilon of [0, -1e-6, 1.5, 1e38, 1e300]) {
+    const pack = loose(name);
+    pack.text.rms_norm_eps = epsilon;
+    expect(refusalOfConfig(pack).details.path).toMatch(/(?:^|\.)rms_norm_eps$/);
+  }
+});
+
 describe('rotary scaling', () => {
   const YARN = { rope_type: 'yarn', factor: 4, original_max_position_embeddings: 64 };
   const withRope = (name: string, fields: Record<string, unknown>) => {
