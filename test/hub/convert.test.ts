@@ -281,7 +281,7 @@ describe('interrupted', () => {
     repo.refs['other'] = repo.refs['main'];
     await expect(convertFrom(at, {}, { model: `${ID}@other` })).rejects.toMatchObject({
       code: 'CONVERT_MIXED',
-      message: expect.stringMatching(/the source was org\/model@main \(.*\), is org\/model@other/),
+      message: expect.stringMatching(/the source was org\/model@main \(.*\), is now org\/model@other/),
     });
     const here = { ...ENCODINGS, source: copyOf('olmoe'), destination: at.destination };
     expect(() => planConversion(here)).toThrow(expect.objectContaining({ code: 'CONVERT_MIXED' }));
