@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { noise } from '../../test/support/checkpoint-bytes.ts';
 import { decodeElement, tileScale } from '../kernels/reference/decode.ts';
 import { bfloatToFloat, halfToFloat } from '../kernels/reference/math.ts';
 import { groupsOf, LAYOUT_ID, layoutBytes, panelsOf } from './layouts.ts';
@@ -14,15 +15,6 @@ function shifted(bytes: Uint8Array, shift: number): Uint8Array {
 
 function bytesOf(values: Float32Array): Uint8Array {
   return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
-}
-
-/** Small deterministic generator: enough variety, no library. */
-function noise(seed: number): () => number {
-  let state = seed >>> 0 || 1;
-  return () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return state >>> 8;
-  };
 }
 
 const shapes = fc.record({

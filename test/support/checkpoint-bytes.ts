@@ -1,7 +1,9 @@
-/** Contents for checkpoints that exist in memory only, and loading of records from them as a reader does it. */
+/** Contents of checkpoints, in memory only or in files, and loading of records from them as a reader does it. */
 
 import type { Checkpoint, Dtype, TensorInfo } from '../../src/formats/checkpoint-types.ts';
+import { readExact, withFile } from '../../src/formats/files.ts';
 import { decodeRow } from '../../src/quant/decode.ts';
+import { asUint16, asUint32, bfloatsToFloatBits } from '../../src/quant/floats.ts';
 import { layoutBytes } from '../../src/quant/layouts.ts';
 import { PACKERS } from '../../src/quant/pack.ts';
 import type { Extent, StoredRecord } from '../../src/quant/stored.ts';
@@ -41,6 +43,24 @@ export function contentsOf(checkpoint: Checkpoint, seed = 1): Uint8Array {
 
 export function tensorBytes(contents: Uint8Array, { offset, bytes }: TensorInfo): Uint8Array {
   return contents.subarray(offset, offset + bytes);
+}
+
+/** From the checkpoint's files. */
+export function bytesOfTensor({ files }: Checkpoint, { file, offset, bytes }: TensorInfo): Uint8Array {
+  const { path: name } = files[file];
+  const out = new Uint8Array(bytes);
+  withFile(name, fd => readExact(fd, out, offset, name));
+  return out;
+}
+
+/** Values of a BF16 or F32 tensor. */
+export function floatsOfTensor(checkpoint: Checkpoint, tensor: TensorInfo): Float32Array {
+  const bytes = bytesOfTensor(checkpoint, tensor);
+  if (tensor.dtype === 'F32') return new Float32Array(asUint32(bytes).slice().buffer);
+  if (tensor.dtype !== 'BF16') throw new Error(`${tensor.name} is ${tensor.dtype}`);
+  const values = new Float32Array(bytes.length / 2);
+  bfloatsToFloatBits(asUint16(bytes), new Uint32Array(values.buffer));
+  return values;
 }
 
 /** Bytes of every part in its layout. */

@@ -1,8 +1,8 @@
 /** The experts of a gpt-oss checkpoint in MXFP4, repacked as converters to GGUF do it. */
 
 import { openCheckpoint } from '../../src/formats/checkpoint.ts';
+import { bytesOfTensor } from './checkpoint-bytes.ts';
 import { typeId } from './gguf-blocks.ts';
-import { readBytes } from './gguf-packs.ts';
 import type { GgufEntry } from './gguf-writer.ts';
 
 const CODES = 16;
@@ -15,7 +15,7 @@ export function mxfp4Experts(directory: string): GgufEntry[] {
     const match = /^model\.layers\.(\d+)\.mlp\.experts\.(gate_up|down)_proj_blocks$/.exec(tensor.name);
     if (!match) return [];
     const scales = checkpoint.tensors.get(tensor.name.replace('_blocks', '_scales'))!;
-    const rows = repack(readBytes(checkpoint, tensor), readBytes(checkpoint, scales));
+    const rows = repack(bytesOfTensor(checkpoint, tensor), bytesOfTensor(checkpoint, scales));
     const [experts, height, groups] = tensor.shape;
     const roles = match[2] === 'down' ? ['down'] : ['gate', 'up'];
     return roles.map((role, first): GgufEntry => {

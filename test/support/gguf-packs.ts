@@ -3,10 +3,11 @@
  * Names and rules are written down here a second time, so that a mistake in the reader's tables shows.
  */
 
-import { closeSync, openSync, readFileSync, readSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { openCheckpoint } from '../../src/formats/checkpoint.ts';
 import type { Checkpoint, TensorInfo } from '../../src/formats/checkpoint-types.ts';
+import { bytesOfTensor } from './checkpoint-bytes.ts';
 import { decode, encode, type GgufDtype, type GgufFloat, typeId } from './gguf-blocks.ts';
 import type { GgufEntry, GgufField, GgufFile } from './gguf-writer.ts';
 
@@ -60,17 +61,9 @@ function ggufName(name: string, architecture: string): string {
   return prefix + inside.replace(rule[0], rule[1]);
 }
 
-export function readBytes(checkpoint: Checkpoint, { file, offset, bytes }: TensorInfo): Uint8Array {
-  const fd = openSync(checkpoint.files[file].path, 'r');
-  const data = new Uint8Array(bytes);
-  readSync(fd, data, 0, bytes, offset);
-  closeSync(fd);
-  return data;
-}
-
 export function readTensor(checkpoint: Checkpoint, tensor: TensorInfo): Floats {
   const { name, shape, dtype } = tensor;
-  return { name, shape, values: decode(dtype as GgufFloat, readBytes(checkpoint, tensor)) };
+  return { name, shape, values: decode(dtype as GgufFloat, bytesOfTensor(checkpoint, tensor)) };
 }
 
 const EXPERT = /^(model\.layers\.\d+)\.\w+\.experts\.(\d+)\.(\w+)\.weight$/;

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { openCheckpoint } from '../../src/formats/checkpoint.ts';
 import type { SafetensorsDtype } from '../../src/formats/checkpoint-types.ts';
 import { encodeSafetensorsHeader, type TensorSource, writeSafetensors } from '../../src/formats/safetensors-writer.ts';
-import { bytesOfTensor } from './rewrite.ts';
+import { bytesOfTensor } from './checkpoint-bytes.ts';
 
 export interface LooseTensor {
   dtype: SafetensorsDtype;

@@ -4,9 +4,8 @@ import fs from 'node:fs';
 import path from 'node:path';
 import { openCheckpoint } from '../../src/formats/checkpoint.ts';
 import type { Checkpoint, TensorInfo } from '../../src/formats/checkpoint-types.ts';
-import { readExact, withFile } from '../../src/formats/files.ts';
 import { type TensorSource, writeSafetensors } from '../../src/formats/safetensors-writer.ts';
-import { asUint16, asUint32, bfloatsToFloatBits } from '../../src/quant/floats.ts';
+import { bytesOfTensor, floatsOfTensor } from './checkpoint-bytes.ts';
 import { type Encoded, type Encoding, encodingNamed } from './encodings.ts';
 
 export interface Rewritten {
@@ -18,23 +17,6 @@ export interface Rewritten {
 
 /** What becomes of a tensor: a matrix of floats gets the encoding that this names, null leaves it. */
 export type Choose = (name: string) => string | null;
-
-export function bytesOfTensor({ files }: Checkpoint, { file, offset, bytes }: TensorInfo): Uint8Array {
-  const { path: name } = files[file];
-  const out = new Uint8Array(bytes);
-  withFile(name, fd => readExact(fd, out, offset, name));
-  return out;
-}
-
-/** Values of a BF16 or F32 tensor. */
-export function floatsOfTensor(checkpoint: Checkpoint, tensor: TensorInfo): Float32Array {
-  const bytes = bytesOfTensor(checkpoint, tensor);
-  if (tensor.dtype === 'F32') return new Float32Array(asUint32(bytes).slice().buffer);
-  if (tensor.dtype !== 'BF16') throw new Error(`${tensor.name} is ${tensor.dtype}`);
-  const values = new Float32Array(bytes.length / 2);
-  bfloatsToFloatBits(asUint16(bytes), new Uint32Array(values.buffer));
-  return values;
-}
 
 /** Writes both forms below `root`. `keep`: tensors that stay at all (those of a head may be left out). */
 export function rewriteModel(source: string, root: string, choose: Choose, keep: Choose = name => name): Rewritten {
