@@ -67,7 +67,7 @@ test.each(FAMILY_PACKS)('several fields of the config of %s at once, up to the p
   const pick = <T>(list: readonly T[]): T => list[Math.floor(random.nextFloat64() * list.length)];
   const rss = process.memoryUsage.rss();
   const results = new Map<string, number>();
-  for (let i = 0; i < 60; i++) {
+  for (let i = 0; i < 40; i++) {
     let config = pack.config;
     const changes: string[] = [];
     for (let n = 1 + Math.floor(random.nextFloat64() * 3); n > 0; n--) {
@@ -103,7 +103,7 @@ test.each(FAMILY_PACKS)('headers of %s', name => {
   const below = (n: number) => Math.floor(random.nextFloat64() * n);
   const rss = process.memoryUsage.rss();
   let refused = 0;
-  for (let i = 0; i < 40; i++) {
+  for (let i = 0; i < 32; i++) {
     const entry = names[below(names.length)];
     const fields = ['dtype', 'shape', 'data_offsets'];
     const changes: (() => string)[] = [
@@ -136,5 +136,5 @@ test.each(FAMILY_PACKS)('headers of %s', name => {
     expect(performance.now() - before).toBeLessThan(PATIENCE_MS);
   }
   expect(process.memoryUsage.rss() - rss).toBeLessThan(MEMORY_BYTES);
-  expect(refused).toBeGreaterThan(25);
+  expect(refused).toBeGreaterThan(18);
 });

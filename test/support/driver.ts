@@ -5,6 +5,7 @@
 
 import { expect } from 'vitest';
 import type { EngineOptions } from '../../src/engine/api.ts';
+import { readModel } from '../../src/engine/model-files.ts';
 import { Random } from '../../src/engine/random.ts';
 import type { Runtime, RuntimeHooks } from '../../src/engine/runtime.ts';
 import { readReference } from '../../src/eval/reference.ts';
@@ -188,13 +189,10 @@ export async function playRandomly(
     activations: dice.chance(0.5) ? 'exact' : 'int8',
   };
   const conversations = new Conversations(dice, readReference(model, 3).inputIds);
-  const residentReads = await withRuntime({ model, ...shared, threads: 1 }, ({ files: { records } }) =>
-    [...records.dense.values()].flat().reduce((sum, record) => sum + records.records[record].extents.length, 0),
-  );
   const hooks: RuntimeHooks = {
     ...(arenaBytes && { arenaBytes }),
     ...(troubles.reads && {
-      faults: { nth: residentReads + 1 + dice.below(300), kind: dice.pick(['eio', 'short'] as const) },
+      faults: { nth: residentReads(model) + 1 + dice.below(300), kind: dice.pick(['eio', 'short'] as const) },
     }),
   };
   const what = `${pack}, seed ${seed}: ${JSON.stringify({ ...shared, ...options, ...hooks })}`;
@@ -214,7 +212,13 @@ export async function playRandomly(
     },
     hooks,
   );
-  return compare(sent, { model, ...shared, threads: 1 }, what, troubles);
+  return compare(sent, { model, ...shared, threads: 1, readers: 1 }, what, troubles);
+}
+
+/** Reads while a model is opened. */
+function residentReads(model: string): number {
+  const { records, dense } = readModel({ model }).records;
+  return [...dense.values()].flat().reduce((sum, record) => sum + records[record].extents.length, 0);
 }
 
 async function compare(
