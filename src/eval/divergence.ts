@@ -6,6 +6,7 @@
 import { RequestError } from '../common/errors.ts';
 import type { Engine } from '../engine/api.ts';
 import { type Interval, Mean, quantile, shareInterval } from './statistics.ts';
+import { requireWindow } from './window.ts';
 
 /** Logits of a window of both models are in memory: with a vocabulary of 150,000 that is 75 MB each. */
 export const DIVERGENCE_WINDOW = 128;
@@ -86,15 +87,6 @@ async function sameTokens(model: Engine, reference: Engine, text: string): Promi
     });
   }
   return ids;
-}
-
-function requireWindow(window: number, ...engines: readonly Engine[]): void {
-  const most = Math.min(...engines.map(engine => engine.info.context));
-  if (window <= most) return;
-  throw new RequestError('WINDOW_TOO_LONG', `a window of ${window} tokens needs that much context; it is ${most}`, {
-    hint: `use --window ${most} or a larger --ctx`,
-    details: { window, context: most },
-  });
 }
 
 /** KL(p || q) of two rows of logits, in float64; 0 when they are the same. */

@@ -4,10 +4,10 @@
  * token but the first is predicted exactly once; ppl = exp(sum of losses / predictions).
  */
 
-import { RequestError } from '../common/errors.ts';
 import type { Activations, Engine } from '../engine/api.ts';
 import type { KernelName } from '../kernels/kernels.ts';
 import { type Interval, Mean } from './statistics.ts';
+import { requireWindow } from './window.ts';
 
 /** Window of the published figures of the bundled model. */
 export const DEFAULT_WINDOW = 256;
@@ -35,16 +35,7 @@ export async function evalPerplexity(
   window: number = Math.min(DEFAULT_WINDOW, engine.info.context),
   onProgress: (done: number, total: number) => void = () => {},
 ): Promise<PerplexityReport> {
-  if (window > engine.info.context) {
-    throw new RequestError(
-      'WINDOW_TOO_LONG',
-      `a window of ${window} tokens needs that much context; it is ${engine.info.context}`,
-      {
-        hint: `use --window ${engine.info.context} or a larger --ctx (this model allows ${engine.info.maxContext})`,
-        details: { window, context: engine.info.context },
-      },
-    );
-  }
+  requireWindow(window, engine);
   const ids = await engine.encode({ text }, { anyLength: true });
   const total = ids.length - 1;
   const losses = new Mean();

@@ -170,3 +170,17 @@ function unreadable(path: string, error: unknown): Error {
     cause: error,
   });
 }
+
+/** What the file system says to writing, as DISK_FULL or WRITE_FAILED. `position`: of the byte that was to be written. */
+export function unwritable(path: string, error: unknown, position?: number): StorageError {
+  const { code, message } = error as NodeJS.ErrnoException;
+  const full = code === 'ENOSPC' || code === 'EDQUOT';
+  const place = position === undefined ? '' : ` at byte ${position}`;
+  return new StorageError(full ? 'DISK_FULL' : 'WRITE_FAILED', `${path} cannot be written${place}: ${message}`, {
+    hint: full
+      ? 'free some space, then give the same command again to continue'
+      : 'check the permissions of the directory and the disk',
+    details: { file: path, offset: position, errno: code },
+    cause: error,
+  });
+}

@@ -1,10 +1,10 @@
 /** Writing safetensors files as a stream: the header first, because every size is known, then the data in order. */
 
 import fs from 'node:fs';
-import { InternalError, StorageError } from '../common/errors.ts';
+import { InternalError } from '../common/errors.ts';
 import { alignUp } from '../common/units.ts';
 import type { SafetensorsDtype } from './checkpoint-types.ts';
-import { MAX_READ_BYTES, quote } from './files.ts';
+import { MAX_READ_BYTES, quote, unwritable } from './files.ts';
 import { MAX_HEADER_BYTES, MAX_NAME_CHARACTERS, tensorBytes } from './safetensors.ts';
 
 export interface TensorSpec {
@@ -69,7 +69,7 @@ export class SafetensorsWriter {
     try {
       this.#fd = fs.openSync(path, 'w');
     } catch (error) {
-      throw writeFailed(path, 0, error);
+      throw unwritable(path, error, 0);
     }
     this.append(header);
   }
@@ -91,7 +91,7 @@ export class SafetensorsWriter {
         done += wrote;
         this.#written += wrote;
       } catch (error) {
-        throw writeFailed(this.path, this.#written, error);
+        throw unwritable(this.path, error, this.#written);
       }
     }
   }
@@ -142,18 +142,4 @@ function sizeOf(spec: TensorSpec): number {
     throw new InternalError('WRITER_BAD_SHAPE', `tensor ${quote(spec.name)}: shape [${spec.shape}] has no exact size`);
   }
   return bytes;
-}
-
-function writeFailed(path: string, position: number, error: unknown): StorageError {
-  const code = (error as NodeJS.ErrnoException).code;
-  const full = code === 'ENOSPC' || code === 'EDQUOT';
-  return new StorageError(
-    full ? 'DISK_FULL' : 'WRITE_FAILED',
-    `${path} cannot be written at byte ${position}: ${(error as Error).message}`,
-    {
-      hint: full ? 'free some space, then start again' : 'check the permissions and the disk',
-      details: { file: path, offset: position, errno: code },
-      cause: error,
-    },
-  );
 }

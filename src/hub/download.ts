@@ -5,7 +5,7 @@ import { quote } from '../formats/files.ts';
 import type { HubClient } from './client.ts';
 import { digestOf, type HubFile } from './hub-file.ts';
 import { PartialFile } from './partial-file.ts';
-import { badAnswer, LOGIN_PAGE_HINT, PassingFailure } from './refusals.ts';
+import { isWebPage, LOGIN_PAGE_HINT, PassingFailure, wrongBytes } from './refusals.ts';
 import { DOWNLOAD_TRIES, pause, throwIfStopped, waitBefore } from './retry.ts';
 
 /** A try that brings less than this further than any before counts as failed: a hub that trickles must not hold us for ever. */
@@ -162,10 +162,7 @@ class Fetching {
   /** Looks at the head of an answer before a byte of it is kept. */
   async #accept(response: Response): Promise<void> {
     const { status, headers } = response;
-    const type = headers.get('content-type') ?? '';
-    if (/^text\/html\b/i.test(type) && !/\.html?$/i.test(this.#file.path)) {
-      throw this.#wrong('a web page came in its place', LOGIN_PAGE_HINT);
-    }
+    if (isWebPage(response, this.#file.path)) throw this.#wrong('a web page came in its place', LOGIN_PAGE_HINT);
     const etag = strongTag(headers.get('etag'));
     const isRange = status === 206;
     if (isRange) this.#checkRange(headers.get('content-range'));
@@ -197,8 +194,8 @@ class Fetching {
     this.#options.onProgress?.(0);
   }
 
-  #wrong(what: string, hint = 'try again later; a proxy on the way may be the reason'): PassingFailure {
-    return new PassingFailure(badAnswer(`${this.#what}: ${what}`, hint, { file: this.#file.path }));
+  #wrong(reason: string, hint?: string): PassingFailure {
+    return wrongBytes(this.#what, this.#file.path, reason, hint);
   }
 }
 

@@ -3,9 +3,9 @@
 import { constants, createReadStream } from 'node:fs';
 import { type FileHandle, mkdir, open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { ColiError, StorageError } from '../common/errors.ts';
+import { ColiError } from '../common/errors.ts';
 import { MIB } from '../common/units.ts';
-import { statOf } from '../formats/files.ts';
+import { statOf, unwritable } from '../formats/files.ts';
 import { digestOf, FileHash, type HubFile } from './hub-file.ts';
 import { throwIfStopped } from './retry.ts';
 
@@ -104,15 +104,7 @@ export async function writing<T>(path: string, work: () => Promise<T>): Promise<
     return await work();
   } catch (error) {
     if (error instanceof ColiError) throw error;
-    const { code, message } = error as NodeJS.ErrnoException;
-    const full = code === 'ENOSPC' || code === 'EDQUOT';
-    throw new StorageError(full ? 'DISK_FULL' : 'WRITE_FAILED', `${path} cannot be written: ${message}`, {
-      hint: full
-        ? 'free some space, then give the same command again to continue'
-        : 'check the permissions of the directory and the disk',
-      details: { file: path, errno: code },
-      cause: error,
-    });
+    throw unwritable(path, error);
   }
 }
 

@@ -2,7 +2,7 @@
 
 import type { HubClient } from './client.ts';
 import type { HubFile } from './hub-file.ts';
-import { badAnswer, LOGIN_PAGE_HINT, PassingFailure } from './refusals.ts';
+import { isWebPage, LOGIN_PAGE_HINT, wrongBytes } from './refusals.ts';
 import { retrying } from './retry.ts';
 
 /** Bytes `first` to `end` - 1, which lie in the file. A server that knows no ranges is read from the beginning and left early. */
@@ -15,13 +15,10 @@ export function readRange(
   end: number,
   signal?: AbortSignal,
 ): Promise<Uint8Array> {
-  const wrong = (text: string, hint = 'try again later; a proxy on the way may be the reason') =>
-    new PassingFailure(badAnswer(`${what}: ${text}`, hint, { file: file.path }));
+  const wrong = (reason: string, hint?: string) => wrongBytes(what, file.path, reason, hint);
   return retrying(client.timing, signal, () =>
     client.get(url, what, { range: `bytes=${first}-${end - 1}` }, signal, async (response, chunks) => {
-      if (/^text\/html\b/i.test(response.headers.get('content-type') ?? '')) {
-        throw wrong('a web page came in its place', LOGIN_PAGE_HINT);
-      }
+      if (isWebPage(response, file.path)) throw wrong('a web page came in its place', LOGIN_PAGE_HINT);
       const range = response.headers.get('content-range');
       const isRange = response.status === 206;
       if (isRange && !range?.startsWith(`bytes ${first}-`)) throw wrong(`bytes ${first}- were asked for, others came`);

@@ -114,5 +114,17 @@ export function badAnswer(what: string, hint: string, details: Record<string, un
   return new HubError('HUB_BAD_ANSWER', what, { hint, details });
 }
 
+const WRONG_BYTES_HINT = 'try again later; a proxy on the way may be the reason';
+
+/** The answer for the file `what` has not its bytes; another one may. */
+export function wrongBytes(what: string, path: string, reason: string, hint = WRONG_BYTES_HINT): PassingFailure {
+  return new PassingFailure(badAnswer(`${what}: ${reason}`, hint, { file: path }));
+}
+
+/** A web page in the place of a file that is none. */
+export function isWebPage(response: Response, path: string): boolean {
+  return /^text\/html\b/i.test(response.headers.get('content-type') ?? '') && !/\.html?$/i.test(path);
+}
+
 export const LOGIN_PAGE_HINT =
   'a proxy or the login page of a network may have answered: open the address in a browser';
