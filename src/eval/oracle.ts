@@ -1,7 +1,7 @@
 /**
- * Compares the engine with a reference pack: a checkpoint directory that also holds reference.safetensors (input_ids,
- * logits, hidden.<layer>, router.<layer>.ids, index.<layer>.selected, mtp.*) and reference.json (greedy continuations, tolerance_hint), made by an
- * independent implementation in float32.
+ * Compares the engine with a reference pack: a checkpoint directory that also holds what an independent implementation computed in
+ * float32, in reference.safetensors (input_ids, logits, hidden.<layer>, router.<layer>.ids, index.<layer>.selected, mtp.*) and
+ * reference.json (greedy continuations, tolerance_hint).
  */
 
 import { ModelFileError } from '../common/errors.ts';

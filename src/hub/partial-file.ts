@@ -27,7 +27,10 @@ export class PartialFile {
     this.#hash = hash;
   }
 
-  /** Opens what an earlier run left for `destination`, or begins. What is there is read once for the digest. A link in its place is refused. */
+  /**
+   * Opens what an earlier run left for `destination`, or begins. What is there is read once for the digest. A link in its place is
+   * refused.
+   */
   static async open(destination: string, file: HubFile, signal?: AbortSignal): Promise<PartialFile> {
     const path = `${destination}${PARTIAL_SUFFIX}`;
     const handle = await writing(path, async () => {

@@ -8,7 +8,7 @@ import { add, addRows, clamp, copyHeads, rmsNorm, rmsNormHeads, rope, sigmoidGat
 import type { Batch } from './batch.ts';
 import type { Mixer } from './decoder.ts';
 import { requireFinite } from './finite.ts';
-import type { RowState } from './state.ts';
+import type { LayerPlace, RowState } from './state.ts';
 
 export interface AttentionShape {
   readonly hiddenSize: number;
@@ -84,10 +84,8 @@ export class AttentionWorkspace {
   }
 }
 
-/** Where a layer stands in the model: its number for messages, the state it keeps, how far back it sees (0 = all). */
-export interface AttentionPlace {
-  readonly layer: number;
-  readonly state: number;
+export interface AttentionPlace extends LayerPlace {
+  /** Keys that a query sees, itself included; 0 = all. */
   readonly window: number;
 }
 

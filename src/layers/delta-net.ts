@@ -12,7 +12,7 @@ import { DELTA_SCRATCH } from '../kernels/kernels.ts';
 import type { Batch } from './batch.ts';
 import type { Mixer } from './decoder.ts';
 import { requireFinite } from './finite.ts';
-import type { FixedState } from './state.ts';
+import type { FixedState, LayerPlace } from './state.ts';
 
 /** Elements of the longest head; published models have 128. */
 export const MAX_DELTA_HEAD_DIM = Math.floor(DELTA_SCRATCH / 3);
@@ -80,22 +80,16 @@ export class DeltaNetWorkspace {
   }
 }
 
-/** Where a layer stands in the model: its number for messages, and the first of its two states. */
-export interface DeltaNetPlace {
-  readonly layer: number;
-  readonly state: number;
-}
-
 export class DeltaNet implements Mixer {
   readonly #compute: Compute;
-  readonly #place: DeltaNetPlace;
+  readonly #place: LayerPlace;
   readonly #shape: DeltaNetShape;
   readonly #weights: DeltaNetWeights;
   readonly #work: DeltaNetWorkspace;
 
   constructor(
     compute: Compute,
-    place: DeltaNetPlace,
+    place: LayerPlace,
     shape: DeltaNetShape,
     weights: DeltaNetWeights,
     work: DeltaNetWorkspace,

@@ -10,7 +10,7 @@ import type { Matrix } from '../compute/matrix.ts';
 import { layerNorm, rope } from '../compute/rows.ts';
 import type { Batch } from './batch.ts';
 import { requireFinite } from './finite.ts';
-import type { RowState } from './state.ts';
+import type { LayerPlace, RowState } from './state.ts';
 
 /** Most scores that are made before they are used, 16 MiB: long contexts are scored a few rows at a time. */
 const MAX_SCORES = 1 << 22;
@@ -60,7 +60,7 @@ export class IndexerWorkspace {
 
 export class Indexer {
   readonly #compute: Compute;
-  readonly #place: { readonly layer: number; readonly state: number };
+  readonly #place: LayerPlace;
   readonly #shape: IndexerShape;
   readonly #scores: Scores;
   readonly #weights: IndexerWeights;
@@ -69,7 +69,7 @@ export class Indexer {
 
   constructor(
     compute: Compute,
-    place: { readonly layer: number; readonly state: number },
+    place: LayerPlace,
     shape: IndexerShape,
     weights: IndexerWeights,
     work: IndexerWorkspace,

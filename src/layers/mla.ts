@@ -13,7 +13,7 @@ import type { Batch } from './batch.ts';
 import type { Mixer, Observer } from './decoder.ts';
 import { requireFinite } from './finite.ts';
 import type { Indexer } from './indexer.ts';
-import type { RowState } from './state.ts';
+import type { LayerPlace, RowState } from './state.ts';
 
 export interface MlaShape {
   readonly hiddenSize: number;
@@ -88,7 +88,7 @@ export interface KeyChoice {
 
 export class LatentAttention implements Mixer {
   readonly #compute: Compute;
-  readonly #place: { readonly layer: number; readonly state: number };
+  readonly #place: LayerPlace;
   readonly #shape: MlaShape;
   readonly #heads: HeadShape;
   readonly #weights: MlaWeights;
@@ -98,7 +98,7 @@ export class LatentAttention implements Mixer {
 
   constructor(
     compute: Compute,
-    place: { readonly layer: number; readonly state: number },
+    place: LayerPlace,
     shape: MlaShape,
     weights: MlaWeights,
     work: MlaWorkspace,

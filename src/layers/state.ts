@@ -23,3 +23,9 @@ export interface FixedState {
   readonly kind: 'fixed';
   readonly floats: number;
 }
+
+/** Where a layer stands in the model: its number for messages, and the number of its first state. */
+export interface LayerPlace {
+  readonly layer: number;
+  readonly state: number;
+}

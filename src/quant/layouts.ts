@@ -1,7 +1,8 @@
 /**
  * Layouts: how a matrix [rows, columns] lies in memory when a kernel reads it. Float layouts are row-major and unpadded. Block
- * layouts are row-major too: a row holds its own scales and is decoded to float32 before it is used. Tile layouts pad rows to 16 and columns to 64; a tile is 16 rows x 64 columns and tiles of one row panel are adjacent:
- * tile(panel, group) starts at (panel * groups + group) * tileBytes. Byte order inside a tile: docs/formats.md.
+ * layouts are row-major too: a row holds its own scales and is decoded to float32 before it is used. Tile layouts pad rows to 16 and
+ * columns to 64; a tile is 16 rows x 64 columns and tiles of one row panel are adjacent: tile(panel, group) starts at
+ * (panel * groups + group) * tileBytes. Byte order inside a tile: docs/formats.md.
  */
 
 export const TILE_ROWS = 16;

@@ -45,6 +45,6 @@ export function unsupported(checkpoint: Checkpoint, tensor: TensorInfo, stored: 
   const what = `is stored as ${stored}, which this version does not read; it reads ${SUPPORTED_ENCODINGS}`;
   return refuse(checkpoint, tensor, 'ENCODING_UNSUPPORTED', what, {
     got: stored,
-    hint: 'get the BF16 files of this model; `coli convert` makes them smaller, but cannot read this encoding either',
+    hint: 'get this model in one of these, such as its BF16 files; `coli convert` cannot read this encoding either',
   });
 }
