@@ -1,37 +1,13 @@
 /** The real program: a model of the hub becomes a container without ever being here whole. */
 
-import { spawn } from 'node:child_process';
 import fs from 'node:fs';
 import path from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
-import { startHub, temporary } from '../hub/support.ts';
+import { expect, test } from 'vitest';
+import { startColi, startHub, temporary } from '../hub/support.ts';
 import type { FakeHub } from '../support/fake-hub.ts';
 import { packDirectory } from '../support/packs.ts';
 
 const ID = 'org/tiny';
-
-interface Ended {
-  status: number | null;
-  stdout: string;
-  stderr: string;
-}
-
-function coli(hub: FakeHub, args: readonly string[], extra: Record<string, string> = {}) {
-  const env: NodeJS.ProcessEnv = { ...process.env, NO_COLOR: '1', HF_ENDPOINT: hub.endpoint };
-  for (const name of ['COLI_MODEL', 'HF_TOKEN', 'HUGGING_FACE_HUB_TOKEN', 'HF_HUB_OFFLINE']) delete env[name];
-  const child = spawn(process.execPath, ['bin/coli.js', ...args], {
-    env: { ...env, HF_TOKEN_PATH: '/nowhere', HF_HUB_CACHE: '/nowhere', ...extra },
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  onTestFinished(() => void child.kill('SIGKILL'));
-  const ended = new Promise<Ended>(resolve => {
-    let [stdout, stderr] = ['', ''];
-    child.stdout.on('data', data => (stdout += data));
-    child.stderr.on('data', data => (stderr += data));
-    child.on('close', status => resolve({ status, stdout, stderr }));
-  });
-  return { child, ended };
-}
 
 async function hubWithTiny(): Promise<FakeHub> {
   const hub = await startHub();
@@ -49,7 +25,7 @@ const bytesIn = (directory: string): Record<string, string> =>
 test('the plan alone, then the container, which runs; by either command the same', async () => {
   const hub = await hubWithTiny();
   const [first, second] = ['a', 'b'].map(name => path.join(temporary(), name));
-  const dry = await coli(hub, ['convert', ID, first, '--dry-run']).ended;
+  const dry = await startColi(hub, ['convert', ID, first, '--dry-run']).ended;
   expect(dry).toMatchObject({ status: 0, stderr: '' });
   expect(dry.stdout).toMatch(/^source +org\/tiny, main at [0-9a-f]{7} \(glm_moe_dsa, 1\.61 MB\)$/m);
   expect(dry.stdout).toMatch(/^prediction experts +fp8 -> q8g64 /m);
@@ -58,16 +34,16 @@ test('the plan alone, then the container, which runs; by either command the same
   for (const line of dry.stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(100);
   expect(fs.existsSync(first)).toBe(false);
 
-  const done = await coli(hub, ['convert', ID, first]).ended;
+  const done = await startColi(hub, ['convert', ID, first]).ended;
   expect(done).toMatchObject({ status: 0, stderr: '' });
   expect(done.stdout).toMatch(/^wrote .*, 3 files, 1\.61 MB fetched, in /m);
-  const pulled = await coli(hub, ['pull', '--convert', ID, second, '--json']).ended;
+  const pulled = await startColi(hub, ['pull', '--convert', ID, second, '--json']).ended;
   expect(pulled).toMatchObject({ status: 0, stderr: '' });
   const { plan, fetched_bytes: fetched } = JSON.parse(pulled.stdout);
   expect(plan.repo).toEqual({ id: ID, revision: 'main', commit: hub.repos.get(ID)!.refs['main'] });
   expect(fetched).toBe(plan.fetch_bytes);
   expect(bytesIn(second)).toEqual(bytesIn(first));
-  const ran = await coli(hub, ['run', '--model', first, '--raw', '--max-tokens', '3', '--quiet', 'a']).ended;
+  const ran = await startColi(hub, ['run', '--model', first, '--raw', '--max-tokens', '3', '--quiet', 'a']).ended;
   expect(ran).toMatchObject({ status: 0 });
 });
 
@@ -78,7 +54,7 @@ test('Ctrl-C keeps what is finished, and the same command goes on', async () => 
   const waiting = new Promise<void>(resolve => (stalled = resolve));
   hub.onFile = (name, count) =>
     name.startsWith('model-00002') && count === 1 ? { stallAfter: 100_000, stalled } : undefined;
-  const { child, ended } = coli(hub, ['convert', ID, target]);
+  const { child, ended } = startColi(hub, ['convert', ID, target]);
   await waiting;
   child.kill('SIGINT');
   const stopped = await ended;
@@ -87,7 +63,7 @@ test('Ctrl-C keeps what is finished, and the same command goes on', async () => 
   expect(fs.readdirSync(target)).toContain('model-00001-of-00003.safetensors');
   hub.onFile = () => undefined;
   hub.requests.length = 0;
-  const { stdout } = await coli(hub, ['convert', ID, target]).ended;
+  const { stdout } = await startColi(hub, ['convert', ID, target]).ended;
   expect(stdout).toMatch(/^continues +1 file of an earlier run/m);
   expect(stdout).toMatch(/^wrote .*, 2 files, 1 kept from an earlier run, /m);
   const ranges = hub.requestsFor('model-00002-of-00003.safetensors').map(({ range }) => range);
@@ -98,7 +74,7 @@ test('Ctrl-C keeps what is finished, and the same command goes on', async () => 
 test('what exists as a path is no name; flags that would do nothing are errors', async () => {
   const hub = await hubWithTiny();
   const target = path.join(temporary(), 'out');
-  const here = await coli(hub, ['convert', 'test/oracles', target]).ended;
+  const here = await startColi(hub, ['convert', 'test/oracles', target]).ended;
   expect(here.stderr).toMatch(/^coli: .*test\/oracles has no config\.json/);
   expect(hub.requests).toEqual([]);
   const refusals: [string[], RegExp][] = [
@@ -109,10 +85,10 @@ test('what exists as a path is no name; flags that would do nothing are errors',
     [['pull', ID, target, '--convert', '--dest', 'x'], /--convert needs one destination, not two/],
   ];
   for (const [args, message] of refusals) {
-    const { status, stderr } = await coli(hub, args).ended;
+    const { status, stderr } = await startColi(hub, args).ended;
     expect([args, status, stderr]).toEqual([args, 2, expect.stringMatching(message)]);
   }
-  const offline = await coli(hub, ['convert', ID, target], { HF_HUB_OFFLINE: '1' }).ended;
+  const offline = await startColi(hub, ['convert', ID, target], { HF_HUB_OFFLINE: '1' }).ended;
   expect(offline.stderr).toMatch(/^coli: org\/tiny is neither a path here nor in the cache/);
   expect(hub.requests).toEqual([]);
 });

@@ -1,40 +1,18 @@
 /** The real program against a hub on this machine: fetch, be killed, continue, use by name, list, remove. */
 
-import { type ChildProcess, spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { repoFolder } from '../../src/hub/cache-layout.ts';
-import { hubWithModel, ID, modelFiles, SHARD, startHub, temporary } from '../hub/support.ts';
+import { hubWithModel, ID, modelFiles, SHARD, startColi, startHub, temporary } from '../hub/support.ts';
 import { type FakeHub, noise, sha256 } from '../support/fake-hub.ts';
 
 const ORACLE = 'test/oracles/olmoe';
 const BIG_BYTES = 2_000_000;
 
-interface Ended {
-  status: number | null;
-  stdout: string;
-  stderr: string;
-}
-
-function start(hub: FakeHub, cache: string, args: readonly string[], extra: Record<string, string> = {}) {
-  const env: NodeJS.ProcessEnv = { ...process.env, NO_COLOR: '1', HF_ENDPOINT: hub.endpoint, HF_HUB_CACHE: cache };
-  // neither the token nor the home of whoever runs the tests
-  for (const name of ['COLI_MODEL', 'HF_TOKEN', 'HUGGING_FACE_HUB_TOKEN', 'HF_HUB_OFFLINE']) delete env[name];
-  const child = spawn(process.execPath, ['bin/coli.js', ...args], {
-    env: { ...env, HF_TOKEN_PATH: '/nowhere', ...extra },
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  onTestFinished(() => void child.kill('SIGKILL'));
-  const ended = new Promise<Ended>(resolve => {
-    let [stdout, stderr] = ['', ''];
-    child.stdout.on('data', data => (stdout += data));
-    child.stderr.on('data', data => (stderr += data));
-    child.on('close', status => resolve({ status, stdout, stderr }));
-  });
-  return { child, ended };
-}
-
+const start = (hub: FakeHub, cache: string, args: readonly string[], extra: Record<string, string> = {}) =>
+  startColi(hub, args, { HF_HUB_CACHE: cache, ...extra });
 const coli = (hub: FakeHub, cache: string, args: readonly string[], extra?: Record<string, string>) =>
   start(hub, cache, args, extra).ended;
 

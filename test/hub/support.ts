@@ -1,5 +1,6 @@
 /** What the tests of downloads share: a model of a few hundred kB, waits of no time, a directory per test. */
 
+import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -59,4 +60,29 @@ export function pull(
     timing: NO_WAITING,
     ...options,
   });
+}
+
+interface Ended {
+  readonly status: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** The real program, whose hub this one is; it ends with the test. `extra`: more of its environment, such as HF_HUB_CACHE. */
+export function startColi(hub: FakeHub, args: readonly string[], extra: Record<string, string> = {}) {
+  const env: NodeJS.ProcessEnv = { ...process.env, NO_COLOR: '1', HF_ENDPOINT: hub.endpoint };
+  // neither the token nor the home of whoever runs the tests
+  for (const name of ['COLI_MODEL', 'HF_TOKEN', 'HUGGING_FACE_HUB_TOKEN', 'HF_HUB_OFFLINE']) delete env[name];
+  const child = spawn(process.execPath, ['bin/coli.js', ...args], {
+    env: { ...env, HF_TOKEN_PATH: '/nowhere', HF_HUB_CACHE: '/nowhere', ...extra },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  onTestFinished(() => void child.kill('SIGKILL'));
+  const ended = new Promise<Ended>(resolve => {
+    let [stdout, stderr] = ['', ''];
+    child.stdout.on('data', data => (stdout += data));
+    child.stderr.on('data', data => (stderr += data));
+    child.on('close', status => resolve({ status, stdout, stderr }));
+  });
+  return { child, ended };
 }

@@ -2,8 +2,8 @@
 
 import type { GgufBlockDtype } from '../../src/formats/checkpoint-types.ts';
 import { decodeBlockRow } from '../../src/quant/blocks.ts';
+import { GGUF_LAYOUT } from '../../src/quant/encodings/gguf.ts';
 import { bfloatOf, bfloatValue, halfValue } from '../../src/quant/floats.ts';
-import type { BlockLayout } from '../../src/quant/layouts.ts';
 import { noise } from '../fixtures/noise.ts';
 
 export type GgufFloat = 'F32' | 'F16' | 'BF16';
@@ -45,22 +45,6 @@ const STEP: Partial<Record<GgufDtype, number>> = {
 export const typeId = (dtype: GgufDtype): number => TYPES[dtype].id;
 export const blockColumns = (dtype: GgufDtype): number => TYPES[dtype].columns;
 
-const LAYOUTS: Readonly<Record<GgufBlock, BlockLayout>> = {
-  Q4_0: 'q4_0',
-  Q5_0: 'q5_0',
-  Q5_1: 'q5_1',
-  Q8_0: 'q8_0',
-  Q4_K: 'q4_k',
-  Q5_K: 'q5_k',
-  Q6_K: 'q6_k',
-  IQ4_NL: 'iq4_nl',
-  MXFP4: 'mxfp4-gguf',
-  Q4_1: 'q4_1',
-  Q2_K: 'q2_k',
-  Q3_K: 'q3_k',
-  IQ4_XS: 'iq4_xs',
-};
-
 /** `values` weights with random bits but sane scales. */
 export function randomBlocks(dtype: GgufBlock, name: string, values: number): Uint8Array {
   const { columns, bytes, scales = [] } = TYPES[dtype];
@@ -87,7 +71,7 @@ export function decode(dtype: GgufDtype, bytes: Uint8Array): Float32Array {
   else if (dtype === 'BF16')
     for (let i = 0; i < values.length; i++) values[i] = bfloatValue(view.getUint16(i * 2, true));
   else if (dtype === 'F16') for (let i = 0; i < values.length; i++) values[i] = halfValue(view.getUint16(i * 2, true));
-  else decodeBlockRow(LAYOUTS[dtype], view, 0, values.length, values);
+  else decodeBlockRow(GGUF_LAYOUT[dtype]!, view, 0, values.length, values);
   return values;
 }
 
