@@ -1,9 +1,10 @@
+import { basename } from 'node:path';
 import { expect, test } from 'vitest';
 import { fake } from '../../test/support/fake-checkpoint.ts';
 import type { Checkpoint } from '../formats/checkpoint-types.ts';
 import type { Parts } from '../models/family.ts';
 import type { EngineOptions } from './api.ts';
-import { fingerprint } from './identity.ts';
+import { fingerprint, modelIdentity } from './identity.ts';
 import type { ModelFiles } from './model-files.ts';
 
 const MODEL = fake({ a: ['F32', [4]], b: ['BF16', [2, 2]] }, null, { hidden_size: 4 });
@@ -41,4 +42,19 @@ test('a container is known by its hashes, whenever it was written', () => {
   expect(of(touched(CONTAINER))).toBe(of(CONTAINER));
   const other = fake({ a: ['F32', [4]] }, { sha256: new Map([['a', '01']]) });
   expect(of(other)).not.toBe(of(CONTAINER));
+});
+
+test('a model is the same model wherever and whenever its files were written', () => {
+  const moved = {
+    ...touched(MODEL),
+    files: MODEL.files.map(file => ({ ...file, path: `/elsewhere/${basename(file.path)}` })),
+  };
+  expect(modelIdentity({ checkpoint: moved })).toBe(modelIdentity({ checkpoint: MODEL }));
+  const others = [
+    { ...MODEL, config: { hidden_size: 8 } },
+    fake({ a: ['F32', [4]], b: ['BF16', [4]] }, null, { hidden_size: 4 }),
+    CONTAINER,
+    fake({ a: ['F32', [4]] }, { sha256: new Map([['a', '01']]) }),
+  ];
+  expect(new Set([MODEL, ...others].map(checkpoint => modelIdentity({ checkpoint }))).size).toBe(5);
 });

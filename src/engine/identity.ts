@@ -1,4 +1,4 @@
-/** What an answer's bytes depend on besides prompt, seed and sampling: the model and the settings that change numbers. */
+/** Which model this is, and what an answer's bytes depend on besides prompt, seed and sampling. */
 
 import { createHash } from 'node:crypto';
 import { basename } from 'node:path';
@@ -20,6 +20,20 @@ export function fingerprint({ checkpoint, parts }: ModelFiles, options: EngineOp
   for (const { path, bytes, mtimeMs } of checkpoint.files) add([basename(path), bytes, hashes ? 0 : mtimeMs]);
   for (const { name, file, dtype, shape, offset } of checkpoint.tensors.values()) {
     add([name, file, dtype, shape, offset, hashes?.get(name) ?? null]);
+  }
+  return digest.digest('hex');
+}
+
+/**
+ * Hex digest of what the model is, wherever its files lie and whenever they were written: config, tensors, sizes, and the hashes
+ * that a container states. For what only decides speed: without hashes two trainings of one shape look the same.
+ */
+export function modelIdentity({ checkpoint }: Pick<ModelFiles, 'checkpoint'>): string {
+  const digest = createHash('sha256');
+  digest.update(`${JSON.stringify(checkpoint.config)}\n`);
+  for (const { path, bytes } of checkpoint.files) digest.update(`${JSON.stringify([basename(path), bytes])}\n`);
+  for (const { name, dtype, shape } of checkpoint.tensors.values()) {
+    digest.update(`${JSON.stringify([name, dtype, shape, checkpoint.container?.sha256.get(name) ?? null])}\n`);
   }
   return digest.digest('hex');
 }
