@@ -4,17 +4,36 @@ export interface ExpertCounters {
   requests: number;
   hits: number;
   misses: number;
+  /** Hits that were pinned, and those that reads ahead had brought or were bringing; the others were simply still there. */
+  pinnedHits: number;
+  aheadHits: number;
   /** Bytes read for demands and for reads ahead. */
   bytesRead: number;
   /** Reads ahead that were not called off before they began, and those of them that nobody used. */
   prefetched: number;
   wasted: number;
+  /** Bytes of reads ahead that were used, and of those that were not. */
+  usefulBytes: number;
+  wastedBytes: number;
   serviceUs: number;
   waitUs: number;
 }
 
 export function zeroCounters(): ExpertCounters {
-  return { requests: 0, hits: 0, misses: 0, bytesRead: 0, prefetched: 0, wasted: 0, serviceUs: 0, waitUs: 0 };
+  return {
+    requests: 0,
+    hits: 0,
+    misses: 0,
+    pinnedHits: 0,
+    aheadHits: 0,
+    bytesRead: 0,
+    prefetched: 0,
+    wasted: 0,
+    usefulBytes: 0,
+    wastedBytes: 0,
+    serviceUs: 0,
+    waitUs: 0,
+  };
 }
 
 /** What happened between two readings. */

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'vitest';
 import { LookAheadBudget } from './look-ahead-budget.ts';
-import { fakeStore } from './test-support.ts';
+import { begin, fakeStore } from './test-support.ts';
 
 const EXPERTS = 16;
 
@@ -30,7 +30,7 @@ describe('a guessed expert', () => {
 
   test('never takes a slot that is in use', () => {
     const { store, lease } = fakeStore(2, EXPERTS, 2);
-    store.begin(0, Int32Array.from([0, 1]), 2);
+    begin(store, 0, [0, 1]);
     expect(store.prefetch(1, 3)).toBe(false);
     store.end();
     lease(0, [0, 1], () => {});

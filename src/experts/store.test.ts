@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { Cancelled } from './store.ts';
-import { fakeStore, RECORD_BYTES } from './test-support.ts';
+import { begin, fakeStore, RECORD_BYTES } from './test-support.ts';
 
 const LAYERS = 3;
 const EXPERTS = 6;
@@ -131,7 +131,7 @@ describe('leases', () => {
 describe('addresses', () => {
   test('are those of the slot that the record was read into', () => {
     const { store, pool } = fakeStore(1, EXPERTS, 3);
-    store.begin(0, Int32Array.from([4, 5]), 2);
+    begin(store, 0, [4, 5]);
     const slots = [...pool.requests.values()].map(request => request.slot);
     pool.pick = tickets => tickets.at(-1)!;
     expect(store.next()).toBe(1);
@@ -148,7 +148,7 @@ describe('reading ahead', () => {
   test('takes only slots that nobody uses, and never those of the coming layer', () => {
     const { store, pool, lease } = fakeStore(2, EXPERTS, 5);
     lease(1, [0, 1]);
-    store.begin(0, Int32Array.from([2, 3]), 2);
+    begin(store, 0, [2, 3]);
     store.readAhead(1);
     // two slots hold experts 0 and 1 of the coming layer, two are in use: one is left
     expect(store.counters.prefetched).toBe(1);
@@ -190,7 +190,7 @@ describe('reading ahead', () => {
     lease(0, [0], () => store.readAhead(1));
     pool.complete(pool.unfinished[0]);
     // five slots went to layer 1; layer 2 needs all six at once
-    store.begin(2, Int32Array.from([0, 1, 2, 3, 4, 5]), 6);
+    begin(store, 2, [0, 1, 2, 3, 4, 5]);
     expect(pool.unfinished).toHaveLength(6);
     expect([...pool.requests.values()].every(request => !request.ahead)).toBe(true);
     // four were not begun yet

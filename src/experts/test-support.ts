@@ -3,7 +3,6 @@
 import { StorageError } from '../common/errors.ts';
 import type { StoredPart, StoredRecord } from '../quant/stored.ts';
 import type { ReadPool } from '../storage/read-pool.ts';
-import type { RecordTable } from '../storage/record-table.ts';
 import { ExpertStore } from './store.ts';
 
 export const RECORD_BYTES = 1000;
@@ -134,7 +133,7 @@ export function fakeStore(layers: number, experts: number, slots: number, lookAh
   let cancelled = false;
   store.open({
     pool: pool as unknown as ReadPool,
-    table: { partOffset: (_record: number, index: number) => index * 100 } as unknown as RecordTable,
+    table: { partOffset: (_record: number, index: number) => index * 100, readBytes: () => RECORD_BYTES },
     slots: Array.from({ length: slots }, (_, slot) => ({ arena: slot % 2, offset: slot * SLOT_BYTES })),
     cancelled: () => cancelled,
     lookAhead,
@@ -144,7 +143,7 @@ export function fakeStore(layers: number, experts: number, slots: number, lookAh
     pool,
     record: (layer, expert) => firstRecord[layer] + expert,
     lease(layer, wanted, use = () => {}) {
-      store.begin(layer, Int32Array.from(wanted), wanted.length);
+      begin(store, layer, wanted);
       try {
         for (let count = store.next(); count > 0; count = store.next()) {
           const ready = Array.from(store.ready.subarray(0, count));
@@ -164,4 +163,9 @@ export function fakeStore(layers: number, experts: number, slots: number, lookAh
       cancelled = value;
     },
   };
+}
+
+/** Begins a lease in which one row asks for each expert. */
+export function begin(store: ExpertStore, layer: number, experts: readonly number[]): void {
+  store.begin(layer, Int32Array.from(experts), new Int32Array(experts.length).fill(1), experts.length);
 }

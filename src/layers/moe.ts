@@ -79,6 +79,8 @@ export class RoutedExperts {
   readonly #start: Int32Array;
   readonly #pairs: Int32Array;
   readonly #distinct: Int32Array;
+  /** Pairs of each distinct expert. */
+  readonly #uses: Int32Array;
   /** Positions of the current wave. */
   readonly #wave: Int32Array;
 
@@ -104,6 +106,7 @@ export class RoutedExperts {
     this.#start = new Int32Array(shape.experts + 2);
     this.#pairs = new Int32Array(rows * shape.topK);
     this.#distinct = new Int32Array(shape.experts);
+    this.#uses = new Int32Array(shape.experts);
     this.#wave = new Int32Array(shape.experts);
   }
 
@@ -111,7 +114,7 @@ export class RoutedExperts {
   forward(x: Tensor, input: Input, routing: Routing, n: number): void {
     const distinct = this.#sortByExpert(routing, n);
     const store = this.#store;
-    store.begin(this.#layer, this.#distinct, distinct);
+    store.begin(this.#layer, this.#distinct, this.#uses, distinct);
     let shared: Tensor | null = null;
     try {
       if (this.#nextLayer !== null && this.#touchesNearlyAll(n)) store.readAhead(this.#nextLayer);
@@ -137,7 +140,11 @@ export class RoutedExperts {
     for (let e = 1; e <= experts; e++) start[e + 1] += start[e];
     for (let pair = 0; pair < n * topK; pair++) this.#pairs[start[ids[pair] + 1]++] = pair;
     let distinct = 0;
-    for (let e = 0; e < experts; e++) if (start[e + 1] > start[e]) this.#distinct[distinct++] = e;
+    for (let e = 0; e < experts; e++) {
+      if (start[e + 1] === start[e]) continue;
+      this.#uses[distinct] = start[e + 1] - start[e];
+      this.#distinct[distinct++] = e;
+    }
     return distinct;
   }
 
@@ -173,8 +180,7 @@ export class RoutedExperts {
   }
 
   #pairCount(position: number): number {
-    const expert = this.#distinct[position];
-    return this.#start[expert + 1] - this.#start[expert];
+    return this.#uses[position];
   }
 
   #computeWave(input: Input, n: number, arena: number, experts: number, rows: number): void {
