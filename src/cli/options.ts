@@ -3,7 +3,7 @@
 import { type Command, Option } from 'commander';
 import { RequestError, UsageError } from '../common/errors.ts';
 import { parseSize } from '../common/units.ts';
-import type { Activations, EngineOptions, GenerateRequest, KvEncoding } from '../engine/api.ts';
+import type { Activations, EngineOptions, GenerateRequest, IoMode, KvEncoding } from '../engine/api.ts';
 import { MAX_THREADS } from '../engine/machine.ts';
 import { SAMPLING_RULES, type SamplingField } from '../engine/sampling-options.ts';
 import { checkStopStrings } from '../engine/stops.ts';
@@ -106,6 +106,11 @@ const ENGINE_FLAGS: readonly FlagRow[] = [
     help: "auto reads the next layer's likely experts while the disk is idle; the text is the same",
     choices: ['auto', 'off'],
   },
+  {
+    flags: '--io <mode>',
+    help: 'direct reads past the page cache or fails; auto (default) does where it can; buffered never',
+    choices: ['auto', 'direct', 'buffered'],
+  },
   { flags: '--verify', help: "check each expert's hash when it is first read" },
 ];
 
@@ -161,6 +166,7 @@ export interface EngineFlags {
   expertSlots?: number;
   activations?: Activations;
   prefetch?: 'auto' | 'off';
+  io?: IoMode;
   verify?: boolean;
   slots?: number;
   kv?: KvEncoding;
@@ -221,6 +227,7 @@ export function engineOptions(flags: EngineFlags, model: string): EngineOptions 
     expertSlots: flags.expertSlots,
     activations: flags.activations,
     prefetch: flags.prefetch,
+    io: flags.io,
     verify: flags.verify,
     slots: flags.slots,
     kv: flags.kv,

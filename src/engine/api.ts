@@ -4,8 +4,9 @@ import type { GrammarSpec } from '../grammar/api.ts';
 import type { KernelChoice, KernelName } from '../kernels/kernels.ts';
 import type { KvEncoding } from '../layers/row-memory.ts';
 import type { Family } from '../models/family.ts';
+import type { IoMode } from '../storage/open-files.ts';
 
-export type { GrammarSpec, KernelChoice, KvEncoding };
+export type { GrammarSpec, IoMode, KernelChoice, KvEncoding };
 export type FamilyChat = Family['chat'];
 /** `int8`: integer formats use int8 activations (fast). `exact`: float32 activations (slow, for comparisons). */
 export type Activations = 'int8' | 'exact';
@@ -29,6 +30,8 @@ export interface EngineOptions {
   readonly chunk?: number;
   /** I/O workers; default by the plan. */
   readonly readers?: number;
+  /** `auto` reads past the page cache where the file system allows it; `direct` refuses to fall back. Default auto. */
+  readonly io?: IoMode;
   /** Check container hashes on the first load of every record. */
   readonly verify?: boolean;
   /** Sessions: conversations in memory, and requests that are answered together; default 1. Each has room for `context` tokens. */

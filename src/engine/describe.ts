@@ -19,7 +19,7 @@ export function inspectModel(options: EngineOptions): EngineInfo {
   const planned = planModel(files, options);
   const { name, note, warning } = selectKernels(options.kernels ?? 'auto');
   const paths = files.checkpoint.files.map(file => file.path);
-  const opened = openFiles(paths, 'auto');
+  const opened = openFiles(paths, options.io ?? 'auto');
   closeFiles(opened.descriptors);
   const chosen = {
     kernels: name,

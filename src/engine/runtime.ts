@@ -63,7 +63,7 @@ export class Runtime {
       table: files.table,
       arenas: built.arenas.memories,
       readers: settings.readers,
-      io: 'auto',
+      io: options.io ?? 'auto',
       staging: built.staging,
       verify: options.verify ?? false,
       faults: hooks.faults,

@@ -47,6 +47,7 @@ const OPTIONS: Rules<EngineOptions> = {
   activations: oneOf('int8', 'exact'),
   chunk: COUNT,
   readers: COUNT,
+  io: oneOf('auto', 'direct', 'buffered'),
   verify: BOOLEAN,
   slots: NUMBER,
   kv: oneOf('f32', 'bf16'),
