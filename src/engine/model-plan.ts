@@ -18,7 +18,7 @@ import type { EngineOptions, KvEncoding } from './api.ts';
 import { DEFAULT_KV_DIR_BYTES, kvFilesMemoryBytes } from './kv-files.ts';
 import { automaticBudget, MAX_THREADS, memoryFacts, physicalCores } from './machine.ts';
 import type { ModelFiles } from './model-files.ts';
-import { affordableLanes, overheadBytes, stripperBytes, stripsTypes } from './overhead.ts';
+import { affordableLanes, type OverheadTerms, overheadTerms, stripsTypes, sumOf } from './overhead.ts';
 import { makePlan, type Planned } from './plan.ts';
 import { Weights } from './weights.ts';
 
@@ -87,8 +87,17 @@ function settle(options: EngineOptions, shape: ModelShape, arenaBytes = MAX_AREN
   };
 }
 
+/** `server`, `constraints`, `savedKv`: what the options ask for besides. */
+export interface AllOverhead extends OverheadTerms {
+  readonly server: number;
+  readonly constraints: number;
+  readonly savedKv: number;
+}
+
 export interface PlannedModel extends Planned<BuiltModel> {
   readonly settings: Settings;
+  /** The terms of `summary.overhead`. */
+  readonly overhead: AllOverhead;
 }
 
 /**
@@ -110,7 +119,7 @@ export function planModel(files: ModelFiles, options: EngineOptions, arenaBytes?
   }
 }
 
-function planWith(files: ModelFiles, options: EngineOptions, settings: Settings): Planned<BuiltModel> {
+function planWith(files: ModelFiles, options: EngineOptions, settings: Settings): Omit<PlannedModel, 'settings'> {
   const { shape, records, table, checkpoint } = files;
   const firsts = records.firstExpert.filter(first => first >= 0);
   const experts = firsts.length * shape.experts;
@@ -119,26 +128,28 @@ function planWith(files: ModelFiles, options: EngineOptions, settings: Settings)
     for (let e = 0; e < shape.experts; e++) slotBytes = Math.max(slotBytes, table.placedBytes(first + e));
   }
   const { lanes, readers } = settings;
-  const strips = stripsTypes();
-  const runtime = overheadBytes({
-    lanes,
-    readers,
-    tokenizerBytes: tokenizerBytes(checkpoint),
-    tensors: checkpoint.tensors.size,
-    expertParts: experts * records.records[firsts[0]].parts.length,
-    context: settings.context,
-    slots: settings.slots,
-    vocabSize: shape.vocabSize,
-    strips,
-  });
-  const constraints = options.constraints ? grammarWorkerBytes(shape.vocabSize) : 0;
-  const overhead = runtime + (options.reserveBytes ?? 0) + constraints + savedKvBytes(options, files);
-  return makePlan(
+  const overhead: AllOverhead = {
+    ...overheadTerms({
+      lanes,
+      readers,
+      tokenizerBytes: tokenizerBytes(checkpoint),
+      tensors: checkpoint.tensors.size,
+      expertParts: experts * records.records[firsts[0]].parts.length,
+      context: settings.context,
+      slots: settings.slots,
+      vocabSize: shape.vocabSize,
+      strips: stripsTypes(),
+    }),
+    server: options.reserveBytes ?? 0,
+    constraints: options.constraints ? grammarWorkerBytes(shape.vocabSize) : 0,
+    savedKv: savedKvBytes(options, files),
+  };
+  const planned = makePlan(
     {
       budgetBytes: settings.budget.bytes,
       budgetSource: settings.budget.source,
-      overhead,
-      firstStartBytes: stripperBytes({ lanes, readers, strips }),
+      overhead: sumOf(overhead),
+      firstStartBytes: overhead.firstStart,
       slotBytes,
       minSlots: shape.topK,
       maxSlots: experts,
@@ -150,6 +161,7 @@ function planWith(files: ModelFiles, options: EngineOptions, settings: Settings)
     },
     chunk => buildModel(files, settings, chunk),
   );
+  return { ...planned, overhead };
 }
 
 function tokenizerBytes({ directory, gguf }: Checkpoint): number {

@@ -43,19 +43,42 @@ export interface OverheadFacts {
   readonly strips: boolean;
 }
 
-export function overheadBytes(facts: OverheadFacts): number {
+/** What the process needs besides the arenas, by what it is for; all in bytes. */
+export interface OverheadTerms {
+  /** Main thread, engine worker and text worker: their code and heaps. */
+  readonly base: number;
+  /** Heaps and code of the other compute threads, and of the readers. */
+  readonly lanes: number;
+  readonly readers: number;
+  /** Only for a first start from source. */
+  readonly firstStart: number;
+  readonly tokenizer: number;
+  /** Names and places of tensors and experts. */
+  readonly tables: number;
+  /** Ids and texts of requests, and the buffers of samplers. */
+  readonly requests: number;
+}
+
+export function overheadTerms(facts: OverheadFacts): OverheadTerms {
   const { lanes, readers, tokenizerBytes, tensors, expertParts, context, slots, vocabSize } = facts;
-  return (
-    BASE_BYTES +
-    (lanes - 1) * LANE_BYTES +
-    readers * READER_BYTES +
-    stripperBytes(facts) +
-    tokenizerBytes * TOKENIZER_HEAP_PER_BYTE +
-    tensors * HEAP_PER_TENSOR_BYTES +
-    expertParts * HEAP_PER_EXPERT_PART_BYTES +
-    slots * context * HEAP_PER_CONTEXT_TOKEN_BYTES +
-    slots * vocabSize * HEAP_PER_VOCABULARY_ENTRY_BYTES
-  );
+  return {
+    base: BASE_BYTES,
+    lanes: (lanes - 1) * LANE_BYTES,
+    readers: readers * READER_BYTES,
+    firstStart: stripperBytes(facts),
+    tokenizer: tokenizerBytes * TOKENIZER_HEAP_PER_BYTE,
+    tables: tensors * HEAP_PER_TENSOR_BYTES + expertParts * HEAP_PER_EXPERT_PART_BYTES,
+    requests: slots * (context * HEAP_PER_CONTEXT_TOKEN_BYTES + vocabSize * HEAP_PER_VOCABULARY_ENTRY_BYTES),
+  };
+}
+
+export function overheadBytes(facts: OverheadFacts): number {
+  return sumOf(overheadTerms(facts));
+}
+
+/** Of all terms. */
+export function sumOf(terms: object): number {
+  return Object.values(terms).reduce((sum: number, bytes) => sum + (bytes as number), 0);
 }
 
 /** The part of overheadBytes that only a start from source without a compile cache needs. */
