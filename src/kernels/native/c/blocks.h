@@ -291,7 +291,11 @@ INLINE Lanes e2m1Of(Bytes16 codes) {
 #else
   static const float TABLE[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
   // made of registers: a vector that is read where single numbers were just written waits for them
-  EACH_PART UNROLL for (int i = 0; i < LANES; i++) r.part[k][i] = TABLE[codes[k * LANES + i]];
+  EACH_PART {
+    Floats part = {0};
+    UNROLL for (int i = 0; i < LANES; i++) part[i] = TABLE[codes[k * LANES + i]];
+    r.part[k] = part;
+  }
 #endif
   return r;
 }
@@ -310,7 +314,7 @@ static void decodeMxfp4(const uint8_t *row, int64_t rowColumns, int64_t from, in
   // 16 scales at a time
   for (; columns >= 512; columns -= 512, scales += 16) {
     const __m512i codes = _mm512_cvtepu8_epi32((__m128i)bytesAt(scales));
-    const __mmask16 ends = _mm512_test_epi32_mask(codes, codes) ^ 0xffff | _mm512_cmpeq_epi32_mask(codes, _mm512_set1_epi32(255));
+    const __mmask16 ends = (_mm512_test_epi32_mask(codes, codes) ^ 0xffff) | _mm512_cmpeq_epi32_mask(codes, _mm512_set1_epi32(255));
     const __m512i bits = _mm512_slli_epi32(codes, 23);
     float each[16];
     _mm512_storeu_ps(each, (__m512)_mm512_mask_or_epi32(bits, ends, bits, _mm512_set1_epi32(0x400000)));
@@ -430,10 +434,11 @@ static void decodeFp8(const uint8_t *row, int64_t rowColumns, int64_t from, int6
 
 #include "low-bits.h"
 
-// Columns from..from+count of a row to float32; `from` is a multiple of BLOCK_STEP.
+// Columns from..from+count of a row to float32; `from` is a multiple of BLOCK_STEP, `offset` the bytes of whole blocks before it.
 enum { BLOCK_STEP = 256 };
-static void decodeBlocks(int layout, const uint8_t *row, int64_t columns, int64_t from, int64_t count, float *y) {
-  const uint8_t *p = row + blockRowBytes(layout, from);
+static void decodeBlocks(int layout, const uint8_t *row, int64_t columns, int64_t from, int64_t offset, int64_t count,
+                         float *y) {
+  const uint8_t *p = row + offset;
   switch (layout) {
     case FP8: decodeFp8(row, columns, from, count, y); break;
     case MXFP4: decodeMxfp4(row, columns, from, count, y); break;

@@ -123,7 +123,7 @@ INLINE void rowsTimes(const int layout, const int xs, const uint8_t *w, int64_t 
   for (; row + ROWS_FOR(xs) <= row1; row += ROWS_FOR(xs)) {
     dots(layout, ROWS_FOR(xs), xs, w + row * rowBytes, rowBytes, x, columns, result);
     UNROLL for (int j = 0; j < xs; j++)
-      UNROLL for (int i = 0; i < ROWS_FOR(xs); i++) y[j][row + i] = result[j][i];
+      for (int i = 0; i < ROWS_FOR(xs); i++) y[j][row + i] = result[j][i];
   }
   for (; row < row1; row++) {
     dots(layout, 1, xs, w + row * rowBytes, rowBytes, x, columns, result);
@@ -160,11 +160,13 @@ FLOATS_OF(F32)
 FLOATS_OF(BF16)
 FLOATS_OF(F16)
 
-// Code of row r and column c of a tile.
-static int codeAt(int layout, const uint8_t *tile, int64_t r, int64_t c) {
-  if (isQ8(layout)) return (int8_t)tile[(c >> 2) * 64 + r * 4 + (c & 3)];
-  const uint8_t pair = tile[((c & 31) >> 2) * 64 + r * 4 + (c & 3)];
-  return (c < 32 ? pair & 15 : pair >> 4) - 8;
+typedef uint32_t FourWords __attribute__((vector_size(16)));
+
+// 16 bytes of row r of a tile: those of quads q to q+3.
+INLINE Bytes16 quadsAt(const uint8_t *tile, int64_t r, int64_t q) {
+  uint32_t words[4];
+  UNROLL for (int i = 0; i < 4; i++) memcpy(&words[i], tile + (q + i) * 64 + r * 4, 4);
+  return (Bytes16)(FourWords){words[0], words[1], words[2], words[3]};
 }
 
 static float scaleAt(int layout, const uint8_t *tile, int64_t r) {
@@ -177,10 +179,35 @@ static float scaleAt(int layout, const uint8_t *tile, int64_t r) {
   return scale;
 }
 
+// The 64 columns of row r of a tile to float32.
+INLINE void decodeGroup(const bool q8, const uint8_t *tile, int64_t r, float scale, float *y) {
+  if (q8) {
+    UNROLL for (int i = 0; i < 4; i++) storeScaled(y + i * 16, quadsAt(tile, r, i * 4), scale);
+    return;
+  }
+  UNROLL for (int i = 0; i < 2; i++) {
+    const Bytes16 pairs = quadsAt(tile, r, i * 4);
+    storeScaled(y + i * 16, lowCodes(pairs) - 8, scale);
+    storeScaled(y + 32 + i * 16, highCodes(pairs) - 8, scale);
+  }
+}
+
+// Columns from..from+count of a row of tiles to float32; `from` is a multiple of GROUP.
+static void decodeTiles(int layout, const uint8_t *w, int64_t columns, int64_t row, int64_t from, int64_t count, float *y) {
+  const int64_t r = row % TILE_ROWS;
+  const uint8_t *tile = w + (row / TILE_ROWS * groupsOf(columns) + from / GROUP) * tileBytes(layout);
+  for (; count > 0; count -= GROUP, y += GROUP, tile += tileBytes(layout)) {
+    float last[GROUP], *to = count < GROUP ? last : y;
+    if (isQ8(layout)) decodeGroup(true, tile, r, scaleAt(layout, tile, r), to);
+    else decodeGroup(false, tile, r, scaleAt(layout, tile, r), to);
+    if (count < GROUP) memcpy(y, last, (size_t)count * 4);
+  }
+}
+
 // Row `row` of w to float32.
 static void decodeRow(int layout, const uint8_t *w, int64_t columns, int64_t row, float *y) {
   if (isBlock(layout)) {
-    decodeBlocks(layout, w + row * blockRowBytes(layout, columns), columns, 0, columns, y);
+    decodeBlocks(layout, w + row * blockRowBytes(layout, columns), columns, 0, 0, columns, y);
     return;
   }
   if (!isTile(layout)) {
@@ -194,11 +221,7 @@ static void decodeRow(int layout, const uint8_t *w, int64_t columns, int64_t row
     }
     return;
   }
-  const uint8_t *panel = w + row / TILE_ROWS * groupsOf(columns) * tileBytes(layout);
-  for (int64_t c = 0; c < columns; c++) {
-    const uint8_t *tile = panel + c / GROUP * tileBytes(layout);
-    y[c] = (float)codeAt(layout, tile, row % TILE_ROWS, c % GROUP) * scaleAt(layout, tile, row % TILE_ROWS);
-  }
+  decodeTiles(layout, w, columns, row, 0, columns, y);
 }
 
 // ---- rows that are decoded first ----
@@ -211,25 +234,30 @@ enum { MANY_ROWS = 32 };
 // Weight rows of one pass over them.
 #define PASS_ROWS(xs) ((xs) * PARTS * 4 <= SUM_REGISTERS ? 4 : (xs) * PARTS * 2 <= SUM_REGISTERS ? 2 : 1)
 
-// Weights of a float layout to float32, then zeros up to a multiple of 16.
+// Weights of a float layout to float32.
 INLINE void widenColumns(const int layout, const uint8_t *w, int64_t count, float *y) {
   int64_t c = 0;
   for (; c + 16 <= count; c += 16)
     EACH_PART *(LooseFloats *)(y + c + k * LANES) = decodePart(layout, w + c * floatBytes(layout), k);
-  if (c < count) store16(y + c, decodeUpTo16(layout, w + c * floatBytes(layout), count - c));
+  if (c < count) storeUpTo16(y + c, decodeUpTo16(layout, w + c * floatBytes(layout), count - c), count - c);
 }
 
-// Columns from..from+count of a row to float32, then zeros up to a multiple of 16.
-INLINE void decodeColumns(int layout, const uint8_t *row, int64_t columns, int64_t from, int64_t count, float *y) {
-  if (isBlock(layout)) {
-    decodeBlocks(layout, row, columns, from, count, y);
-    for (int64_t i = count; i % 16 != 0; i++) y[i] = 0;
-    return;
-  }
-  row += from * floatBytes(layout);
-  if (layout == F32) widenColumns(F32, row, count, y);
-  else if (layout == BF16) widenColumns(BF16, row, count, y);
-  else widenColumns(F16, row, count, y);
+// Columns from..from+count of rows of w; `offset`: bytes of a row before them.
+typedef struct {
+  const uint8_t *w;
+  int64_t rowBytes, columns, from, offset, count;
+} Columns;
+
+// Columns of row `row` to float32, then zeros up to a multiple of 16. Divisions cost as much as a good part of the decoding: what
+// a row needs of them was done once for all rows.
+INLINE void decodeColumns(int layout, const Columns *c, int64_t row, float *y) {
+  const uint8_t *from = c->w + row * c->rowBytes;
+  if (isBlock(layout)) decodeBlocks(layout, from, c->columns, c->from, c->offset, c->count, y);
+  else if (isTile(layout)) decodeTiles(layout, c->w, c->columns, row, c->from, c->count, y);
+  else if (layout == F32) widenColumns(F32, from + c->offset, c->count, y);
+  else if (layout == BF16) widenColumns(BF16, from + c->offset, c->count, y);
+  else widenColumns(F16, from + c->offset, c->count, y);
+  for (int64_t i = c->count; i % 16 != 0; i++) y[i] = 0;
 }
 
 // sums[i][j] += w[i] . x[j] for `count` columns.
@@ -272,9 +300,9 @@ ADD_FOUR(2)
 ADD_FOUR(3)
 ADD_FOUR(4)
 
-// `rows` weight rows, DECODED_ROWS at most, times activation rows first..first+xs, MET_ROWS at most.
-static void decodedTimes(int layout, const uint8_t *w, int64_t rowBytes, int64_t rows, int64_t columns, const float *x,
-                         Rows r, int64_t first, int64_t xs) {
+// `rows` weight rows from `row` on, DECODED_ROWS at most, times activation rows first..first+xs, MET_ROWS at most.
+static void decodedTimes(int layout, const uint8_t *w, int64_t rowBytes, int64_t row, int64_t rows, int64_t columns,
+                         const float *x, Rows r, int64_t first, int64_t xs) {
   _Alignas(64) float decoded[DECODED_ROWS * DECODED_COLUMNS];
   Floats sums[MET_ROWS / 4][DECODED_ROWS / 4][4][4][PARTS];
   const float *from[MET_ROWS];
@@ -284,13 +312,11 @@ static void decodedTimes(int layout, const uint8_t *w, int64_t rowBytes, int64_t
   if (rows % 4 != 0) memset(decoded, 0, sizeof decoded);
   for (int64_t c = 0; c < columns; c += DECODED_COLUMNS) {
     const int64_t count = atMost(DECODED_COLUMNS, columns - c), bytes = (count * rowBytes + columns - 1) / columns;
+    const Columns part = {w, rowBytes, columns, c, c * rowBytes / columns, count};
     for (int64_t i = 0; i < rows; i++) {
-      const uint8_t *row = w + i * rowBytes;
-      if (first == 0) {
-        const uint8_t *next = row + DECODED_ROWS * rowBytes + c * rowBytes / columns;
-        for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(next + at);
-      }
-      decodeColumns(layout, row, columns, c, count, decoded + i * DECODED_COLUMNS);
+      const uint8_t *next = w + (row + i + DECODED_ROWS) * rowBytes + part.offset;
+      for (int64_t at = 0; first == 0 && at < bytes; at += 64) __builtin_prefetch(next + at);
+      decodeColumns(layout, &part, row + i, decoded + i * DECODED_COLUMNS);
     }
     for (int64_t j = 0; j < xs; j += 4) {
       const float *at[4];
@@ -306,7 +332,7 @@ static void decodedTimes(int layout, const uint8_t *w, int64_t rowBytes, int64_t
     }
   }
   for (int64_t j = 0; j < xs; j++) {
-    float *y = r.y + rowOf(r.yIndex, first + j) * r.yStride;
+    float *y = r.y + rowOf(r.yIndex, first + j) * r.yStride + row;
     for (int64_t i = 0; i < fours; i++) {
       Floats(*s)[4][PARTS] = sums[j / 4][i];
       const Four result = treesOf(s[0][j % 4], s[1][j % 4], s[2][j % 4], s[3][j % 4]);
@@ -318,29 +344,21 @@ static void decodedTimes(int layout, const uint8_t *w, int64_t rowBytes, int64_t
 
 static void decodedFirst(int layout, const uint8_t *w, int64_t columns, const float *x, Rows r, int64_t row0,
                          int64_t row1) {
-  const int64_t rowBytes = isBlock(layout) ? blockRowBytes(layout, columns) : columns * floatBytes(layout);
-  for (int64_t first = 0; first < r.n; first += MET_ROWS) {
-    for (int64_t row = row0; row < row1; row += DECODED_ROWS) {
-      Rows shifted = r;
-      shifted.y = r.y + row;
-      decodedTimes(layout, w + row * rowBytes, rowBytes, atMost(DECODED_ROWS, row1 - row), columns, x, shifted, first,
+  // of tiles a share: the rows of a panel lie among each other
+  const int64_t rowBytes = isBlock(layout)  ? blockRowBytes(layout, columns)
+                           : isTile(layout) ? groupsOf(columns) * tileBytes(layout) / TILE_ROWS
+                                            : columns * floatBytes(layout);
+  for (int64_t first = 0; first < r.n; first += MET_ROWS)
+    for (int64_t row = row0; row < row1; row += DECODED_ROWS)
+      decodedTimes(layout, w, rowBytes, row, atMost(DECODED_ROWS, row1 - row), columns, x, r, first,
                    atMost(MET_ROWS, r.n - first));
-    }
-  }
 }
 
+// The rows are decoded on the stack, a part at a time; other implementations need the scratch.
 static void matmulExact(int layout, const uint8_t *w, int64_t columns, const float *x, Rows r, float *scratch,
                         int64_t row0, int64_t row1) {
-  if (isBlock(layout)) {
-    decodedFirst(layout, w, columns, x, r, row0, row1);
-    return;
-  }
-  for (int64_t row = row0; row < row1; row++) {
-    decodeRow(layout, w, columns, row, scratch);
-    Rows shifted = r;
-    shifted.y = r.y + row;
-    floats_F32((const uint8_t *)scratch, columns, x, shifted, 0, 1);
-  }
+  (void)scratch;
+  decodedFirst(layout, w, columns, x, r, row0, row1);
 }
 
 static void matmulFloat(int layout, const uint8_t *w, int64_t columns, const float *x, Rows r, int64_t row0,
