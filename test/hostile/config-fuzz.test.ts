@@ -13,8 +13,6 @@ import { TEST_RAM_BYTES } from '../support/packs.ts';
 import { readShard, temporaryDirectory, writeShard } from './fixtures.ts';
 import { FAMILY_PACKS, loose } from './pack-support.ts';
 
-/** The slowest refusal looks at the names of a thousand layers. A limit for mistakes of another order, not a measurement. */
-const PATIENCE_MS = 5000;
 /** Lists of names of absurd length would show. */
 const MEMORY_BYTES = 300e6;
 
@@ -77,7 +75,6 @@ test.each(FAMILY_PACKS)('several fields of the config of %s at once, up to the p
       config = JSON.parse(withJson(config, place, value));
     }
     fs.writeFileSync(join(model, 'config.json'), JSON.stringify(config));
-    const before = performance.now();
     let result = 'accepted';
     try {
       inspectModel({ model, ram: TEST_RAM_BYTES, context: 64 });
@@ -85,7 +82,6 @@ test.each(FAMILY_PACKS)('several fields of the config of %s at once, up to the p
       expect(problemOf(error), changes.join(', ')).toBeNull();
       result = (error as ColiError).name;
     }
-    expect(performance.now() - before, changes.join(', ')).toBeLessThan(PATIENCE_MS);
     results.set(result, (results.get(result) ?? 0) + 1);
   }
   expect(process.memoryUsage.rss() - rss).toBeLessThan(MEMORY_BYTES);
@@ -125,7 +121,6 @@ test.each(FAMILY_PACKS)('headers of %s', name => {
     ];
     const changed = changes[i % changes.length]();
     writeShard(shard, changed, data);
-    const before = performance.now();
     try {
       readModel({ model });
     } catch (error) {
@@ -133,7 +128,6 @@ test.each(FAMILY_PACKS)('headers of %s', name => {
       expect(problemOf(error), changed.slice(0, 200)).toBeNull();
       if (error instanceof ModelFileError && error.code.startsWith('TENSOR_')) expect(error.message).toContain(model);
     }
-    expect(performance.now() - before).toBeLessThan(PATIENCE_MS);
   }
   expect(process.memoryUsage.rss() - rss).toBeLessThan(MEMORY_BYTES);
   expect(refused).toBeGreaterThan(18);
