@@ -4,7 +4,7 @@ import { type Command, Option } from 'commander';
 import { RequestError, UsageError } from '../common/errors.ts';
 import { parseSize } from '../common/units.ts';
 import type { Activations, EngineOptions, GenerateRequest, IoMode, KvEncoding } from '../engine/api.ts';
-import { MAX_THREADS } from '../engine/machine.ts';
+import { MAX_READERS, MAX_THREADS } from '../engine/machine.ts';
 import { SAMPLING_RULES, type SamplingField } from '../engine/sampling-options.ts';
 import { checkStopStrings } from '../engine/stops.ts';
 import { KERNEL_CHOICES, type KernelChoice } from '../kernels/kernels.ts';
@@ -31,6 +31,14 @@ const threads = (text: string) => {
   if (value <= MAX_THREADS) return value;
   throw new UsageError('BAD_FLAG', `--threads must be a whole number from 1 to ${MAX_THREADS}, not "${text}"`, {
     hint: 'leave --threads out for one on each physical core',
+  });
+};
+
+const readers = (text: string) => {
+  const value = wholeFrom1('--readers')(text);
+  if (value <= MAX_READERS) return value;
+  throw new UsageError('BAD_FLAG', `--readers must be a whole number from 1 to ${MAX_READERS}, not "${text}"`, {
+    hint: 'no disk gets faster by more than a few dozen reads at a time',
   });
 };
 
@@ -68,6 +76,17 @@ const sampling = (field: SamplingField) => (text: string) => {
   });
 };
 
+/** A number, or a share of what fits. */
+const expertSlots = (text: string): number | { share: number } => {
+  const percent = /^(\d+(?:\.\d+)?)%$/.exec(text);
+  if (percent === null) return wholeFrom1('--expert-slots')(text);
+  const share = Number(percent[1]) / 100;
+  if (share > 0 && share <= 1) return { share };
+  throw new UsageError('BAD_FLAG', `--expert-slots must be above 0% and at most 100%, not "${text}"`, {
+    hint: 'write --expert-slots 75%, for example',
+  });
+};
+
 const ENGINE_FLAGS: readonly FlagRow[] = [
   {
     flags: '--model <model>',
@@ -93,8 +112,8 @@ const ENGINE_FLAGS: readonly FlagRow[] = [
   },
   {
     flags: '--expert-slots <n>',
-    help: 'experts kept in memory, over all layers (default: as many as --ram holds)',
-    parse: wholeFrom1('--expert-slots'),
+    help: 'experts kept in memory, over all layers, or 75% of what --ram holds (default: all of it)',
+    parse: expertSlots,
   },
   {
     flags: '--activations <kind>',
@@ -103,14 +122,21 @@ const ENGINE_FLAGS: readonly FlagRow[] = [
   },
   {
     flags: '--prefetch <mode>',
-    help: "auto reads the next layer's likely experts while the disk is idle; the text is the same",
-    choices: ['auto', 'off'],
+    help: "read the next layer's likely experts while the disk is idle: on, off, or auto (default), as measured",
+    choices: ['off', 'auto', 'on'],
   },
   {
     flags: '--io <mode>',
     help: 'direct reads past the page cache or fails; auto (default) does where it can; buffered never',
     choices: ['auto', 'direct', 'buffered'],
   },
+  { flags: '--readers <n>', help: 'reads that the disk gets at a time (default: 4)', parse: readers },
+  {
+    flags: '--chunk <tokens>',
+    help: 'prompt tokens computed together (default: as many as --ram allows)',
+    parse: wholeFrom1('--chunk'),
+  },
+  { flags: '--no-tuned', help: 'leave out what coli tune has found for this model here' },
   { flags: '--verify', help: "check each expert's hash when it is first read" },
 ];
 
@@ -163,9 +189,13 @@ export interface EngineFlags {
   threads?: number;
   ctx?: number;
   kernels?: KernelChoice;
-  expertSlots?: number;
+  expertSlots?: number | { share: number };
+  readers?: number;
+  chunk?: number;
+  /** False: --no-tuned. */
+  tuned?: boolean;
   activations?: Activations;
-  prefetch?: 'auto' | 'off';
+  prefetch?: 'off' | 'auto' | 'on';
   io?: IoMode;
   verify?: boolean;
   slots?: number;
@@ -224,7 +254,9 @@ export function engineOptions(flags: EngineFlags, model: string): EngineOptions 
     threads: flags.threads,
     context: flags.ctx,
     kernels: flags.kernels,
-    expertSlots: flags.expertSlots,
+    ...expertSlotOptions(flags.expertSlots),
+    readers: flags.readers,
+    chunk: flags.chunk,
     activations: flags.activations,
     prefetch: flags.prefetch,
     io: flags.io,
@@ -234,6 +266,10 @@ export function engineOptions(flags: EngineFlags, model: string): EngineOptions 
     kvDir: flags.kvDir,
     kvDirBytes: flags.kvDirSize,
   };
+}
+
+function expertSlotOptions(given: EngineFlags['expertSlots']): Pick<EngineOptions, 'expertSlots' | 'expertShare'> {
+  return typeof given === 'object' ? { expertShare: given.share } : { expertSlots: given };
 }
 
 export function generateOptions(flags: SamplingFlags): Omit<GenerateRequest, 'prompt'> {

@@ -21,10 +21,15 @@ export interface EngineOptions {
   /** Context in tokens; default min(model maximum, 4096). */
   readonly context?: number;
   readonly kernels?: KernelChoice;
-  /** `auto` reads experts of the next layer early while one token is decoded, where the guesses pay; never a value changes. */
-  readonly prefetch?: 'auto' | 'off';
+  /**
+   * What may be read before a router asks for it; never a value changes. `off`: nothing. `on`: the next layer's likely experts while few
+   * tokens are computed, all of them while a prompt is. `auto` (default): the same, but likely ones only where a trial shows that it pays.
+   */
+  readonly prefetch?: 'off' | 'auto' | 'on';
   /** Total over all layers; default: as many as the budget holds. */
   readonly expertSlots?: number;
+  /** Without `expertSlots`: take only this share of the slots that the budget holds, the rest is for the page cache; default 1. */
+  readonly expertShare?: number;
   readonly activations?: Activations;
   /** Prompt tokens per forward pass; default by the plan. Never changes a result. */
   readonly chunk?: number;
@@ -156,6 +161,18 @@ export interface GenerateStats {
   /** Speculative reads started, and those evicted or left unused when the request ended. */
   expert_prefetched: number;
   expert_wasted: number;
+  /** Of those read ahead, asked for in the end; and while they were still being read. */
+  expert_prefetch_used: number;
+  expert_prefetch_late: number;
+  /** Experts asked for by layers that had been guessed about, and those of them that were among the guesses: the recall. */
+  expert_guessable: number;
+  expert_guessed: number;
+  /** Bytes of reads ahead that were asked for, and of those that were not. */
+  prefetch_useful_bytes: number;
+  prefetch_wasted_bytes: number;
+  /** How often `prefetch: auto` changed its mind, and what it holds at the end: true while guesses are made in every token. */
+  prefetch_changes: number;
+  prefetch_on: boolean;
   bytes_read: number;
   read_service_s: number;
   read_wait_s: number;

@@ -14,6 +14,8 @@ export interface MemoryFacts {
 
 /** More lanes than this only wait for memory on any machine measured so far. */
 export const MAX_THREADS = 256;
+/** Each is a thread with memory of its own; no disk measured so far is faster with more than 32 reads at a time. */
+export const MAX_READERS = 256;
 
 /** Reserve that `--ram auto` leaves to everything else: max(512 MiB, 10 %). */
 const MIN_RESERVE_BYTES = 512 * MIB;

@@ -154,6 +154,7 @@ function planWith(files: ModelFiles, options: EngineOptions, settings: Settings)
       minSlots: shape.topK,
       maxSlots: experts,
       expertSlots: options.expertSlots,
+      expertShare: options.expertShare ?? 1,
       chunk: options.chunk,
       context: settings.context,
       slots: settings.slots,

@@ -28,6 +28,7 @@ function input(budgetBytes: number, more: Partial<PlanInput> = {}): PlanInput {
     minSlots: 4,
     maxSlots: 1000,
     expertSlots: undefined,
+    expertShare: 1,
     chunk: undefined,
     context: 4096,
     slots: 1,
@@ -178,6 +179,12 @@ describe('--expert-slots', () => {
     expect(slotCount).toBe(37);
     expect(summary.slots).toBe(37 * SLOT);
     expect(notes).toEqual([]);
+  });
+
+  test('a share is that of what would fit, and never less than a token needs', () => {
+    const slots = (expertShare: number) => makePlan(input(300 * MIB, { expertShare }), build()).slotCount;
+    expect(slots(0.5)).toBe(Math.floor(slots(1) / 2));
+    expect(slots(0.0001)).toBe(4);
   });
 
   test('below top-k is refused', () => {

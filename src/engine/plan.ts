@@ -25,6 +25,8 @@ export interface PlanInput {
   /** All experts of all layers: more slots are of no use. */
   readonly maxSlots: number;
   readonly expertSlots: number | undefined;
+  /** Of the slots that fit. */
+  readonly expertShare: number;
   readonly chunk: number | undefined;
   readonly context: number;
   readonly slots: number;
@@ -63,7 +65,7 @@ export function makePlan<B extends Built>(input: PlanInput, build: (chunk: numbe
     built = candidate;
     break;
   }
-  const slotCount = wanted ?? fitSlots(built.arenas, input);
+  const slotCount = wanted ?? Math.max(input.minSlots, Math.floor(fitSlots(built.arenas, input) * input.expertShare));
   return { built, slotCount, notes, summary: summarise(input, built.arenas, slotCount, chunk, smallest) };
 }
 

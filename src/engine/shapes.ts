@@ -42,8 +42,12 @@ const OPTIONS: Rules<EngineOptions> = {
   threads: NUMBER,
   context: NUMBER,
   kernels: oneOf(...KERNEL_CHOICES),
-  prefetch: oneOf('auto', 'off'),
+  prefetch: oneOf('off', 'auto', 'on'),
   expertSlots: WHOLE,
+  expertShare: {
+    accepts: value => typeof value === 'number' && value > 0 && value <= 1,
+    what: 'a number above 0, up to 1',
+  },
   activations: oneOf('int8', 'exact'),
   chunk: COUNT,
   readers: COUNT,
