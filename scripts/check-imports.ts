@@ -9,7 +9,7 @@ import path from 'node:path';
  */
 const ORDER = (
   'common > formats > quant > kernels, storage > compute > experts > layers > models > engine > ' +
-  'server, cli, cluster, eval, convert'
+  'server, cli, cluster, eval, convert, mirror, doctor, tune'
 )
   .split(' > ')
   .map(row => row.split(', '));
@@ -25,10 +25,11 @@ const ALSO: Record<string, readonly string[]> = {
   models: ['chat'],
   engine: ['tokenizer', 'grammar'],
   server: ['tokenizer', 'grammar', 'chat'],
-  cli: ['tokenizer', 'chat', 'hub', 'eval', 'convert', 'server'],
+  cli: ['tokenizer', 'chat', 'hub', 'eval', 'convert', 'mirror', 'doctor', 'tune', 'server'],
   cluster: ['tokenizer'],
   eval: ['tokenizer'],
   convert: ['tokenizer', 'hub'],
+  doctor: ['tokenizer'],
   'index.ts': ['common', 'engine'],
 };
 /** Forbidden although the order allows it: a family sees no kernel, no thread and no file. */
@@ -40,7 +41,7 @@ const PACKAGES: Record<string, readonly string[]> = {
   '@huggingface/jinja': ['tokenizer'],
   '@huggingface/tokenizers': ['tokenizer'],
   commander: ['cli'],
-  zod: ['formats', 'models', 'eval', 'convert', 'server'],
+  zod: ['formats', 'experts', 'models', 'engine', 'eval', 'convert', 'mirror', 'doctor', 'tune', 'server'],
   '@mlc-ai/web-xgrammar': ['grammar'],
   fastify: ['server'],
   'fastify-type-provider-zod': ['server'],
