@@ -5,6 +5,8 @@ export default defineConfig({
     include: ['src/**/*.test.ts', 'test/**/*.test.ts', 'scripts/**/*.test.ts', 'bench/**/*.test.ts'],
     reporters: ['default', './scripts/closing-line-reporter.ts'],
     globalSetup: './test/support/own-runtime-directory.ts',
+    // tests of the history of use switch it on, with files of their own
+    env: { COLI_USAGE: 'off' },
     pool: 'forks',
     maxWorkers: 2,
     testTimeout: 60_000,

@@ -249,7 +249,7 @@ export function codeOf(error: unknown): string {
 }
 
 /** With all its parents. Node's own way never returns where a file system accepts no directories, as in /proc. */
-function makeDirectory(path: string): void {
+export function makeDirectory(path: string): void {
   const missing: string[] = [];
   for (let at = path; !fs.existsSync(at); at = dirname(at)) missing.unshift(at);
   for (const each of missing) fs.mkdirSync(each, { mode: 0o700 });
