@@ -137,6 +137,12 @@ const ENGINE_FLAGS: readonly FlagRow[] = [
     parse: wholeFrom1('--chunk'),
   },
   { flags: '--no-tuned', help: 'leave out what coli tune has found for this model here' },
+  {
+    flags: '--usage <mode>',
+    help: 'history of expert use: on (default), read (save nothing), off, or a file of your own; the text is the same',
+    env: 'COLI_USAGE',
+    parse: notEmpty('--usage (or COLI_USAGE)'),
+  },
   { flags: '--verify', help: "check each expert's hash when it is first read" },
 ];
 
@@ -197,6 +203,7 @@ export interface EngineFlags {
   activations?: Activations;
   prefetch?: 'off' | 'auto' | 'on';
   io?: IoMode;
+  usage?: string;
   verify?: boolean;
   slots?: number;
   kv?: KvEncoding;
@@ -260,6 +267,7 @@ export function engineOptions(flags: EngineFlags, model: string): EngineOptions 
     activations: flags.activations,
     prefetch: flags.prefetch,
     io: flags.io,
+    usage: flags.usage,
     verify: flags.verify,
     slots: flags.slots,
     kv: flags.kv,

@@ -51,6 +51,11 @@ export interface EngineOptions {
   readonly constraints?: boolean;
   /** Load the multi-token-prediction head too, for checkpoints that have one. Default false: nothing needs it but its check. */
   readonly mtp?: boolean;
+  /**
+   * The history of how much each expert is used: `on`, `read` (used, not saved), `off`, or the path of a file in place of the usual
+   * one. Default: COLI_USAGE, else on. Never changes a value.
+   */
+  readonly usage?: string;
   /** What else the process needs, a server for example: part of the plan. */
   readonly reserveBytes?: number;
 }

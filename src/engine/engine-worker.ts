@@ -16,6 +16,7 @@ import { score } from './score.ts';
 import { Session } from './session.ts';
 import { SessionPool } from './session-pool.ts';
 import { StatusWriter } from './status.ts';
+import { UsageHistory, usageMode } from './usage.ts';
 
 export interface EngineWorkerData {
   readonly options: EngineOptions;
@@ -49,6 +50,7 @@ let sessions: readonly Session[];
 let pool: SessionPool;
 let scheduler: Scheduler;
 let tokenizer: TokenizerFacts;
+let history: UsageHistory | null = null;
 /** What needs the model for itself; it runs when no answer is being made. */
 const alone: (() => void)[] = [];
 let isRunning = false;
@@ -56,12 +58,16 @@ let isRunning = false;
 async function open(): Promise<void> {
   const { COLI_FAULT_READ } = process.env;
   const faults = data.faults ?? (COLI_FAULT_READ ? parseFaultPlan(COLI_FAULT_READ) : undefined);
-  const hooks = { arenaBytes: data.arenaBytes, faults };
-  const files = readModel(data.options, hooks.arenaBytes);
+  const files = readModel(data.options, data.arenaBytes);
   requireSavable(data.options, files);
+  const early: string[] = [];
+  const usage = usageMode(data.options.usage);
+  if (usage !== 'off') history = new UsageHistory(files, usage, line => (runtime ? noteLate(line) : early.push(line)));
+  const hooks = { arenaBytes: data.arenaBytes, faults, observers: history ? [history.recent] : [] };
   const { controlStrings, chat } = files.family;
   port.postMessage({ id: 0, family: { controlStrings, chat } satisfies FamilyTexts });
   runtime = await Runtime.open(data.options, progress => port.postMessage({ id: 0, progress }), hooks, files);
+  runtime.info.notes.push(...early);
   sessions = Array.from({ length: runtime.info.slots }, (_, slot) => new Session(runtime, slot));
   pool = new SessionPool(sessions, runtime.batch.cache, openKvFiles());
   scheduler = new Scheduler(runtime, pool, status);
@@ -89,7 +95,7 @@ function openKvFiles(): KvFiles | null {
   const { blockBytes } = runtime.batch.cache;
   let opening = true;
   // what is known before the engine is there belongs to its description
-  const note = (line: string) => (opening ? runtime.info.notes.push(line) : port.postMessage({ id: 0, note: line }));
+  const note = (line: string) => (opening ? runtime.info.notes.push(line) : noteLate(line));
   const files = new KvFiles({
     directory,
     identity: Buffer.from(runtime.info.fingerprint, 'hex'),
@@ -99,6 +105,11 @@ function openKvFiles(): KvFiles | null {
   });
   opening = false;
   return files;
+}
+
+/** What comes up once the engine has been described. */
+function noteLate(line: string): void {
+  port.postMessage({ id: 0, note: line });
 }
 
 /** Steps until nothing is left to do; messages are taken in between. */
@@ -111,6 +122,7 @@ async function run(): Promise<void> {
     else if (pool.saveSome()) await setImmediate();
     else break;
   }
+  history?.safePoint();
   isRunning = false;
 }
 
@@ -147,6 +159,7 @@ async function execute(command: Exclude<EngineCommand, { method: 'generate' }>):
       return scoreAlone(command.request);
     case 'close':
       pool.close();
+      history?.close();
       await runtime.close();
       return undefined;
   }

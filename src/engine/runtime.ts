@@ -2,7 +2,7 @@
 
 import type { Arenas, Place } from '../compute/arenas.ts';
 import type { Compute } from '../compute/compute.ts';
-import type { ExpertStore } from '../experts/store.ts';
+import type { ExpertStore, LeaseObserver } from '../experts/store.ts';
 import { assertUnchanged } from '../formats/checkpoint.ts';
 import { selectKernels } from '../kernels/select.ts';
 import type { Batch } from '../layers/batch.ts';
@@ -15,10 +15,11 @@ import { describe } from './describe.ts';
 import { type ModelFiles, readModel } from './model-files.ts';
 import { type BuiltModel, planModel } from './model-plan.ts';
 
-/** Hooks for tests: small arenas, injected read faults. */
+/** Observers of leases; and for tests small arenas and injected read faults. */
 export interface RuntimeHooks {
   readonly arenaBytes?: number;
   readonly faults?: FaultPlan;
+  readonly observers?: readonly LeaseObserver[];
 }
 
 export class Runtime {
@@ -86,7 +87,8 @@ export class Runtime {
     });
     const runtime = new Runtime(files, built, pool, info);
     const lookAhead = (options.prefetch ?? 'auto') === 'auto';
-    built.store.open({ pool, table: files.table, slots, cancelled: () => runtime.cancelled(), lookAhead });
+    const { observers } = hooks;
+    built.store.open({ pool, table: files.table, slots, cancelled: () => runtime.cancelled(), lookAhead, observers });
     return runtime;
   }
 

@@ -22,6 +22,7 @@ const GOOD: Required<EngineOptions> = {
   kvDirBytes: 1e9,
   constraints: true,
   mtp: true,
+  usage: 'read',
   reserveBytes: 0,
 };
 

@@ -59,6 +59,7 @@ const OPTIONS: Rules<EngineOptions> = {
   kvDirBytes: BYTES,
   constraints: BOOLEAN,
   mtp: BOOLEAN,
+  usage: TEXT,
   reserveBytes: BYTES,
 };
 
