@@ -8,7 +8,7 @@ import path from 'node:path';
  * Unit tests are free: they are not shipped, and a test may need a later folder to say what is right.
  */
 const ORDER = (
-  'common > formats > quant > kernels, storage > compute > experts > layers > models > engine > ' +
+  'common > formats > quant > kernels, telemetry > storage > compute > experts > layers > models > engine > ' +
   'server, cli, cluster, eval, convert, mirror, doctor, tune'
 )
   .split(' > ')

@@ -5,8 +5,9 @@ import type { KernelChoice, KernelName } from '../kernels/kernels.ts';
 import type { KvEncoding } from '../layers/row-memory.ts';
 import type { Family } from '../models/family.ts';
 import type { IoMode } from '../storage/open-files.ts';
+import type { PlanFile } from './plan-schema.ts';
 
-export type { GrammarSpec, IoMode, KernelChoice, KvEncoding };
+export type { GrammarSpec, IoMode, KernelChoice, KvEncoding, PlanFile };
 export type FamilyChat = Family['chat'];
 /** `int8`: integer formats use int8 activations (fast). `exact`: float32 activations (slow, for comparisons). */
 export type Activations = 'int8' | 'exact';
@@ -14,6 +15,11 @@ export type Activations = 'int8' | 'exact';
 export interface EngineOptions {
   /** Model directory. */
   readonly model: string;
+  /**
+   * A plan made before (docs/formats.md), or its file: it decides ram, threads, context, slots, expertSlots, chunk, readers, kv and
+   * activations. Another value of one of these is refused, and so is a plan that no longer fits.
+   */
+  readonly plan?: string | PlanFile;
   /** Ceiling of the whole process in bytes, or 'auto' = what is available minus a reserve. */
   readonly ram?: number | 'auto';
   /** Lanes (engine included); default: physical cores. */

@@ -8,13 +8,15 @@ import type { EngineInfo, EngineOptions } from './api.ts';
 import { fingerprint } from './identity.ts';
 import { type ModelFiles, readModel } from './model-files.ts';
 import { type PlannedModel, planModel } from './model-plan.ts';
+import { withPlan } from './plan-options.ts';
 import { unsupportedGenerationSettings } from './sampling-options.ts';
 
 /** Enough for any real file; a note stays readable. */
 const MAX_SETTINGS_TOLD = 20;
 
 /** What opening would decide, from headers alone: no weights are read, no threads started. */
-export function inspectModel(options: EngineOptions): EngineInfo {
+export function inspectModel(wanted: EngineOptions): EngineInfo {
+  const options = withPlan(wanted);
   const files = readModel(options);
   const planned = planModel(files, options);
   const { name, note, warning } = selectKernels(options.kernels ?? 'auto');

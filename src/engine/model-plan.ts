@@ -14,12 +14,14 @@ import { blockBytesOf, SessionMemory } from '../layers/session-memory.ts';
 import type { Model, ModelShape } from '../models/family.ts';
 import { isVector } from '../models/family.ts';
 import type { ModelRecords } from '../models/records.ts';
+import { telemetryBytes } from '../telemetry/memory.ts';
 import type { EngineOptions, KvEncoding } from './api.ts';
 import { DEFAULT_KV_DIR_BYTES, kvFilesMemoryBytes } from './kv-files.ts';
 import { automaticBudget, MAX_THREADS, memoryFacts, physicalCores } from './machine.ts';
 import type { ModelFiles } from './model-files.ts';
-import { affordableLanes, type OverheadTerms, overheadTerms, stripsTypes, sumOf } from './overhead.ts';
+import { affordableLanes, type OverheadTerms, overheadTerms, stripperBytes, stripsTypes, sumOf } from './overhead.ts';
 import { makePlan, type Planned } from './plan.ts';
+import { checkPlan, checkPlanModel, firstStartSurplus } from './plan-options.ts';
 import { Weights } from './weights.ts';
 
 const DEFAULT_CONTEXT = 4096;
@@ -60,8 +62,8 @@ function settle(options: EngineOptions, shape: ModelShape, arenaBytes = MAX_AREN
     });
   }
   const ram = options.ram ?? 'auto';
-  const budget = ram === 'auto' ? automaticBudget(memoryFacts()) : { bytes: ram, source: 'given with --ram' };
-  const lanes = options.threads ?? affordableLanes(physicalCores(), budget.bytes);
+  const given = ram === 'auto' ? automaticBudget(memoryFacts()) : { bytes: ram, source: 'given with --ram' };
+  const lanes = options.threads ?? affordableLanes(physicalCores(), given.bytes);
   if (!Number.isInteger(lanes) || lanes < 1 || lanes > MAX_THREADS) {
     throw new RequestError('BAD_THREADS', `${lanes} threads; possible are 1 to ${MAX_THREADS}`, {
       hint: 'leave --threads out for one on each physical core',
@@ -75,20 +77,28 @@ function settle(options: EngineOptions, shape: ModelShape, arenaBytes = MAX_AREN
       details: { slots },
     });
   }
+  const readers = options.readers ?? DEFAULT_READERS;
   return {
-    budget,
+    budget: budgetOf(options, given, stripperBytes({ lanes, readers, strips: stripsTypes() })),
     context,
     lanes,
     slots,
     kv: options.kv ?? 'f32',
-    readers: options.readers ?? DEFAULT_READERS,
+    readers,
     exact: options.activations === 'exact',
     arenaBytes,
   };
 }
 
+/** A plan's budget is obeyed; but what only a first start from source needs may come on top. */
+function budgetOf({ plan }: EngineOptions, given: Settings['budget'], firstStartBytes: number): Settings['budget'] {
+  if (typeof plan !== 'object') return given;
+  return { bytes: given.bytes + firstStartSurplus(plan, firstStartBytes), source: `the plan of ${plan.created}` };
+}
+
 /** `server`, `constraints`, `savedKv`: what the options ask for besides. */
 export interface AllOverhead extends OverheadTerms {
+  readonly telemetry: number;
   readonly server: number;
   readonly constraints: number;
   readonly savedKv: number;
@@ -102,9 +112,18 @@ export interface PlannedModel extends Planned<BuiltModel> {
 
 /**
  * Plans without allocating anything. Lanes that nobody asked for are given up before a budget is refused, so the smallest
- * budget is that of one lane. Throws PlanError when the budget cannot hold the model.
+ * budget is that of one lane. With a plan in the options (see withPlan) that is checked too. Throws PlanError when the budget cannot
+ * hold the model.
  */
 export function planModel(files: ModelFiles, options: EngineOptions, arenaBytes?: number): PlannedModel {
+  const plan = typeof options.plan === 'object' ? options.plan : null;
+  if (plan) checkPlanModel(plan, files);
+  const planned = planAffordable(files, options, arenaBytes);
+  if (plan) checkPlan(plan, planned);
+  return planned;
+}
+
+function planAffordable(files: ModelFiles, options: EngineOptions, arenaBytes?: number): PlannedModel {
   const settings = settle(options, files.shape, arenaBytes);
   if (options.threads !== undefined) return { settings, ...planWith(files, options, settings) };
   const single = { ...settings, lanes: 1 };
@@ -140,6 +159,7 @@ function planWith(files: ModelFiles, options: EngineOptions, settings: Settings)
       vocabSize: shape.vocabSize,
       strips: stripsTypes(),
     }),
+    telemetry: telemetryBytes(shape, settings.slots),
     server: options.reserveBytes ?? 0,
     constraints: options.constraints ? grammarWorkerBytes(shape.vocabSize) : 0,
     savedKv: savedKvBytes(options, files),

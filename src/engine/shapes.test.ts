@@ -4,6 +4,7 @@ import { checkOptions, checkPromptShape, checkRequest, checkScoreRequest } from 
 
 const GOOD: Required<EngineOptions> = {
   model: '/model',
+  plan: 'plan.json',
   ram: 'auto',
   threads: 2,
   context: 100,

@@ -38,6 +38,7 @@ function oneOf(...values: readonly string[]): Rule {
 
 const OPTIONS: Rules<EngineOptions> = {
   model: TEXT,
+  plan: { accepts: value => TEXT.accepts(value) || isObject(value), what: 'a file or a plan' },
   ram: { accepts: value => value === 'auto' || isBytes(value), what: 'auto or a number of bytes' },
   threads: NUMBER,
   context: NUMBER,

@@ -30,6 +30,8 @@ export interface DiskMeasureOptions {
   readonly direct: boolean;
   /** Order of the blocks; the same seed reads the same blocks. */
   readonly seed?: number;
+  /** Memory that the reads go round, and that is taken while they are measured; default 512 MiB. */
+  readonly destinationBytes?: number;
 }
 
 export interface DiskMeasure {
@@ -71,7 +73,10 @@ export async function measureRecords(options: RecordMeasureOptions): Promise<Dis
   const { files, table, depth, direct } = options;
   let slotBytes = 0;
   for (const record of options.records) slotBytes = Math.max(slotBytes, table.placedBytes(record));
-  const places = Math.max(depth * SLOTS_PER_READER, Math.floor(DESTINATION_BYTES / slotBytes));
+  const places = Math.max(
+    depth * SLOTS_PER_READER,
+    Math.floor((options.destinationBytes ?? DESTINATION_BYTES) / slotBytes),
+  );
   const slotsEnd = places * slotBytes;
   const pages = Math.ceil((slotsEnd + depth * table.stagingBytes) / WASM_PAGE);
   const arena = new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });

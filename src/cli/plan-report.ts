@@ -1,0 +1,116 @@
+/** A plan as people read it: does it fit, how fast will it be, what limits it, what would help. */
+
+import { formatBytes, formatSeconds, sizeFlag } from '../common/units.ts';
+import type { PlanFile } from '../engine/api.ts';
+import { count, duration, plural, table } from './report.ts';
+
+const LIMITS = {
+  disk: 'reading experts from the disk',
+  memory: 'reading weights from memory',
+  compute: 'multiplying',
+  latency: 'waiting of the threads for each other',
+} as const;
+
+/** `out`: where it was written. */
+export function planText(plan: PlanFile, out?: string): string {
+  const { model, warnings, notes, next_step } = plan;
+  const title = `${model.family}, ${count(model.parameters)} parameters, ${formatBytes(model.bytes_on_disk)} on disk`;
+  return table([
+    ['model', title],
+    ...memoryRows(plan),
+    ...expertRows(plan),
+    ...speedRows(plan),
+    ['sessions', sessions(plan)],
+    ...warnings.map(({ code, message, hint }) => ['warning', `${code}: ${message}; ${hint}`]),
+    ...notes.map(note => ['note', note]),
+    ...(next_step === null ? [] : [['next', next_step]]),
+    ...(out === undefined ? [] : [['plan', `written; load with --plan ${out}`]]),
+  ]);
+}
+
+function memoryRows({ memory, settings }: PlanFile): string[][] {
+  const parts = [
+    `weights ${formatBytes(memory.resident_bytes)}`,
+    `context of ${settings.context} tokens ${formatBytes(memory.kv_bytes)}`,
+    `scratch ${formatBytes(memory.scratch_bytes)}`,
+    `runtime ${formatBytes(memory.overhead_bytes)}`,
+    `experts ${formatBytes(memory.slots_bytes)}`,
+  ];
+  return [
+    [
+      'fits',
+      `yes: ${formatBytes(memory.total_bytes)} of ${formatBytes(memory.budget_bytes)} (${memory.budget_source}); the least is --ram ${sizeFlag(memory.smallest_budget_bytes)}`,
+    ],
+    ['memory', parts.join(', ')],
+  ];
+}
+
+function expertRows({ experts, memory, traffic, prediction }: PlanFile): string[][] {
+  const { slots, total, share } = experts;
+  const room =
+    slots >= total
+      ? `room for all ${total}`
+      : `room for ${slots} of ${total} (${percent(share)}), a token uses ${experts.slots_per_token}`;
+  const { low, likely, high } = traffic.estimated_hit_rate;
+  const rows = [['experts', `${room}; ${formatBytes(memory.slot_bytes)} each`]];
+  if (slots < total) {
+    const read = formatBytes((1 - likely) * traffic.expert_disk_bytes_per_token);
+    const seconds = prediction?.seconds_per_token.disk;
+    const time = seconds === undefined ? '' : `, ${duration(seconds)}`;
+    rows.push([
+      'hits',
+      `about ${percent(likely)} (${percent(low)} to ${percent(high)}, an estimate): ${read} read a token${time}`,
+    ]);
+  }
+  return rows;
+}
+
+function speedRows({ ceilings: { disk, memory, compute }, prediction, settings }: PlanFile): string[][] {
+  const when = (fresh: boolean, measured: string) => (fresh ? 'now' : measured.slice(0, 10));
+  const rows: string[][] = [];
+  if (disk) {
+    const direct = disk.direct ? `${speed(disk.direct.bytes_per_second)} direct, ` : '';
+    const buffered = disk.buffered ? `${speed(disk.buffered.bytes_per_second)} through the page cache, ` : '';
+    rows.push([
+      'disk',
+      `${direct}${buffered}${disk.depth} reads at a time; measured ${when(disk.fresh, disk.measured)}`,
+    ]);
+  }
+  if (memory && compute) {
+    const figures = `memory ${speed(memory.bytes_per_second)}, ${settings.kernels}, ${plural(settings.threads, 'thread')}`;
+    rows.push(['machine', `${figures}; measured ${when(memory.fresh, memory.measured)}`]);
+  }
+  if (prediction === null) return [...rows, ['speed', 'unknown: nothing has been measured']];
+  const { decode_tokens_per_second: range, decode_likely_tokens_per_second: likely } = prediction;
+  const prompt = `${plural(prediction.prompt_tokens, 'token')} in ${prediction.prompt_seconds < 60 ? duration(prediction.prompt_seconds) : formatSeconds(prediction.prompt_seconds)}`;
+  return [
+    ...rows,
+    [
+      'speed',
+      `about ${rate(likely)} tok/s (${rate(range.low)} to ${rate(range.high)}); limit: ${LIMITS[prediction.limited_by]}`,
+    ],
+    ['prompt', `${prompt} (${rate(prediction.prefill_tokens_per_second)} tok/s), after a cold start`],
+  ];
+}
+
+function sessions({ settings, concurrency, experts }: PlanFile): string {
+  const { sessions_that_fit: fit, sessions_without_losing_slots: free, bytes_per_session: each } = concurrency;
+  const cost =
+    free > settings.sessions ? `up to ${free} cost no expert its place` : 'each further one takes places of experts';
+  const all = experts.slots >= experts.total ? '' : `; ${cost}`;
+  return `${settings.sessions} of ${formatBytes(each)}; at most ${fit} fit${all}`;
+}
+
+function percent(share: number): string {
+  return `${Math.round(100 * share)} %`;
+}
+
+function speed(bytesPerSecond: number): string {
+  return `${formatBytes(bytesPerSecond)}/s`;
+}
+
+/** Three digits: "0.42", "12.3", "2330" */
+function rate(tokensPerSecond: number): string {
+  if (tokensPerSecond >= 100) return Math.round(tokensPerSecond).toString();
+  return tokensPerSecond.toPrecision(tokensPerSecond < 0.01 ? 1 : 3);
+}

@@ -1,0 +1,108 @@
+/** How fast this disk gives the experts of a model, read as the engine reads them: stored, or measured now. */
+
+import { statfsSync, statSync } from 'node:fs';
+import { hostname } from 'node:os';
+import { MIB } from '../common/units.ts';
+import { type DiskMeasure, measureRecords } from '../storage/iobench.ts';
+import { closeFiles, openFiles } from '../storage/open-files.ts';
+import { type DiskEntry, storedMeasurements, storeMeasurement } from './measurements.ts';
+import type { ModelFiles } from './model-files.ts';
+
+/** A short measurement is for a first look; a long one is asked for. Seconds of direct reads, and of reads through the page cache. */
+const SHORT = { direct: 0.4, buffered: 0.2 };
+const LONG = { direct: 2, buffered: 1 };
+/** As an expert cache is: into a few megabytes the same disk gives a third less. */
+const SHORT_DESTINATION_BYTES = 128 * MIB;
+const LONG_DESTINATION_BYTES = 512 * MIB;
+
+export interface DiskMeasureWish {
+  /** `stored`: null when nothing is. `short`: measured where nothing is stored. `fresh`: measured at length whatever is stored. */
+  readonly when: 'stored' | 'short' | 'fresh';
+  readonly readers: number;
+  /** Cache directory; another one in tests. */
+  readonly directory?: string;
+  readonly onProgress?: (doneSeconds: number, totalSeconds: number) => void;
+}
+
+export interface Found<T> {
+  readonly entry: T;
+  readonly fresh: boolean;
+}
+
+/** What stays the same as long as a measurement can be believed: the device of the model, its file system, and how it is read. */
+export function diskKey(files: Pick<ModelFiles, 'checkpoint'>, recordBytes: number, readers: number): string {
+  const path = files.checkpoint.files[0].path;
+  const { dev } = statSync(path);
+  const { type, blocks, bsize } = statfsSync(path);
+  // records of about one size read alike
+  const sizeClass = Math.round(2 * Math.log2(recordBytes));
+  return [hostname(), dev, type.toString(16), blocks * bsize, `2^${sizeClass / 2}`, readers].join(' ');
+}
+
+/** Largest read of an expert, in bytes. */
+export function expertReadBytes({ records, table, shape }: ModelFiles): number {
+  let most = 0;
+  for (const record of expertRecords({ records, shape })) most = Math.max(most, table.readBytes(record));
+  return most;
+}
+
+function expertRecords({ records, shape }: Pick<ModelFiles, 'records' | 'shape'>): Int32Array {
+  const firsts = records.firstExpert.filter(first => first >= 0);
+  return Int32Array.from(firsts.flatMap(first => Array.from({ length: shape.experts }, (_, e) => first + e)));
+}
+
+/** Null when nothing is stored and nothing may be measured. Throws StorageError when files cannot be read. */
+export async function diskSpeed(files: ModelFiles, wish: DiskMeasureWish): Promise<Found<DiskEntry> | null> {
+  const { when, readers, directory } = wish;
+  const recordBytes = expertReadBytes(files);
+  const key = diskKey(files, recordBytes, readers);
+  const stored = storedMeasurements(directory).find(entry => entry.kind === 'disk' && entry.key === key);
+  if (stored?.kind === 'disk' && when !== 'fresh') return { entry: stored, fresh: false };
+  if (when === 'stored') return null;
+  const entry = await measure(files, wish, key, recordBytes);
+  storeMeasurement(entry, directory);
+  return { entry, fresh: true };
+}
+
+async function measure(
+  files: ModelFiles,
+  { when, readers, onProgress = () => {} }: DiskMeasureWish,
+  key: string,
+  recordBytes: number,
+): Promise<DiskEntry> {
+  const paths = files.checkpoint.files.map(file => file.path);
+  const opened = openFiles(paths, 'auto');
+  closeFiles(opened.descriptors);
+  const seconds = when === 'fresh' ? LONG : SHORT;
+  const total = (opened.direct ? seconds.direct : 0) + seconds.buffered;
+  const one = (direct: boolean) =>
+    measureRecords({
+      files: files.checkpoint.files,
+      table: files.table,
+      records: expertRecords(files),
+      depth: readers,
+      direct,
+      seconds: direct ? seconds.direct : seconds.buffered,
+      destinationBytes: when === 'fresh' ? LONG_DESTINATION_BYTES : SHORT_DESTINATION_BYTES,
+      // not the order of the last measurement, whose pages may still be cached
+      seed: Date.now() >>> 0,
+    });
+  onProgress(0, total);
+  const direct = opened.direct ? await one(true) : null;
+  onProgress(total - seconds.buffered, total);
+  const buffered = await one(false);
+  onProgress(total, total);
+  return {
+    kind: 'disk',
+    key,
+    measured: new Date().toISOString(),
+    recordBytes,
+    depth: readers,
+    direct: direct && speedOf(direct),
+    buffered: speedOf(buffered),
+  };
+}
+
+function speedOf({ bytesPerSecond, medianReadUs, p99ReadUs }: DiskMeasure) {
+  return { bytesPerSecond, medianReadUs, p99ReadUs };
+}

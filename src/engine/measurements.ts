@@ -1,0 +1,92 @@
+/**
+ * What was measured on this machine, kept between starts in the program's cache directory. A convenience: a file that cannot be read
+ * or written is as good as none.
+ */
+
+import { randomBytes } from 'node:crypto';
+import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { cacheDirectory } from '../common/user-directories.ts';
+import { readJsonFile } from '../formats/json.ts';
+
+const FILE = 'measurements.json';
+const VERSION = 1;
+/** Disks times sizes of records, and kernels times numbers of threads: a machine has a handful. The oldest go first. */
+const MAX_ENTRIES = 64;
+/** So many entries have less than a tenth of this. */
+const MAX_BYTES = 2 ** 20;
+
+const positive = z.number().positive();
+const speed = z.object({ bytesPerSecond: positive, medianReadUs: z.number().min(0), p99ReadUs: z.number().min(0) });
+
+const disk = z.object({
+  kind: z.literal('disk'),
+  /** Device, file system, size of records and reads in flight: see diskKey. */
+  key: z.string().max(1024),
+  /** ISO 8601. */
+  measured: z.iso.datetime(),
+  recordBytes: positive,
+  depth: positive,
+  /** Null where direct reads are refused. */
+  direct: speed.nullable(),
+  /** Through the page cache as it was. */
+  buffered: speed.nullable(),
+});
+
+const compute = z.object({
+  kind: z.literal('compute'),
+  /** Processor, kernels and lanes: see computeKey. */
+  key: z.string().max(1024),
+  measured: z.iso.datetime(),
+  /** Highest rate at which the lanes together read weights from memory. */
+  memoryBytesPerSecond: positive,
+  /** What starting the lanes and waiting for them costs. */
+  jobUs: positive,
+  /** By layout of weights. */
+  layouts: z.record(
+    z.string().max(64),
+    z.object({
+      /** One row, weights from memory. */
+      streamedBytesPerSecond: positive,
+      /** One row, weights in the caches of the processor; and many rows at once. */
+      macsPerSecond: positive,
+      batchedMacsPerSecond: positive,
+    }),
+  ),
+});
+
+export type DiskEntry = z.infer<typeof disk>;
+export type ComputeEntry = z.infer<typeof compute>;
+export type Entry = DiskEntry | ComputeEntry;
+
+const file = z.object({ version: z.literal(VERSION), entries: z.array(z.union([disk, compute])).max(MAX_ENTRIES) });
+
+/** Everything stored, oldest first; nothing when the file is absent, damaged or of another version. */
+export function storedMeasurements(directory = cacheDirectory()): readonly Entry[] {
+  try {
+    return file.parse(readJsonFile(join(directory, FILE), MAX_BYTES)).entries;
+  } catch {
+    return [];
+  }
+}
+
+/** Puts an entry in the place of an older one of its kind and key. False when it cannot be written. */
+export function storeMeasurement(entry: Entry, directory = cacheDirectory()): boolean {
+  const others = storedMeasurements(directory).filter(({ kind, key }) => kind !== entry.kind || key !== entry.key);
+  const entries = [...others, entry].slice(-MAX_ENTRIES);
+  const partial = join(directory, `${FILE}.${randomBytes(6).toString('hex')}.partial`);
+  try {
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
+    writeFileSync(partial, `${JSON.stringify({ version: VERSION, entries })}\n`, { mode: 0o600 });
+    renameSync(partial, join(directory, FILE));
+    return true;
+  } catch {
+    try {
+      rmSync(partial, { force: true });
+    } catch {
+      // nothing can be done about it
+    }
+    return false;
+  }
+}

@@ -1,0 +1,130 @@
+/** Loading by a plan that was made before: it is read, held against what else was asked for, and obeyed or refused. */
+
+import { ColiError, PlanError, RequestError } from '../common/errors.ts';
+import { formatBytes } from '../common/units.ts';
+import { readJsonObject } from '../formats/json.ts';
+import type { EngineOptions } from './api.ts';
+import { modelIdentity } from './identity.ts';
+import { memoryFacts } from './machine.ts';
+import type { ModelFiles } from './model-files.ts';
+import type { PlannedModel } from './model-plan.ts';
+import { PLAN_VERSION, type PlanFile, planSchema } from './plan-schema.ts';
+
+/** A model of the most layers that are read has a tenth of this. */
+const MAX_PLAN_BYTES = 4 * 2 ** 20;
+
+const AGAIN = 'make it again with coli plan --json';
+
+/** Throws PlanError: PLAN_UNREADABLE, PLAN_VERSION, PLAN_INVALID (`details.path` names the field). */
+export function readPlanFile(path: string): PlanFile {
+  const raw = readObject(path);
+  const { version } = raw;
+  if (typeof version === 'number' && Number.isInteger(version) && version !== PLAN_VERSION) {
+    throw new PlanError('PLAN_VERSION', `${path} is a plan of version ${version}; this program reads ${PLAN_VERSION}`, {
+      hint: version > PLAN_VERSION ? 'use the newer colibri that made it, or make it again here' : AGAIN,
+      details: { file: path, path: 'version', version },
+    });
+  }
+  const parsed = planSchema.safeParse(raw);
+  if (parsed.success) return parsed.data;
+  const [issue] = parsed.error.issues;
+  const field = issue.path.join('.') || 'the file';
+  throw new PlanError('PLAN_INVALID', `${path} is no plan: ${field}: ${issue.message}`, {
+    hint: AGAIN,
+    details: { file: path, path: issue.path.join('.') },
+  });
+}
+
+function readObject(path: string): Record<string, unknown> {
+  try {
+    return readJsonObject(path, MAX_PLAN_BYTES);
+  } catch (error) {
+    const reason = error instanceof ColiError ? error.message : `${path}: ${(error as Error).message}`;
+    throw new PlanError('PLAN_UNREADABLE', `the plan cannot be read: ${reason}`, {
+      hint: AGAIN,
+      details: { file: path },
+      cause: error,
+    });
+  }
+}
+
+/** Options that a plan decides: how a flag names each, and where the plan has it. */
+const DECIDED = [
+  ['ram', '--ram', 'memory.budget_bytes', plan => plan.memory.budget_bytes],
+  ['threads', '--threads', 'settings.threads', plan => plan.settings.threads],
+  ['context', '--ctx', 'settings.context', plan => plan.settings.context],
+  ['expertSlots', '--expert-slots', 'settings.expert_slots', plan => plan.settings.expert_slots],
+  ['expertShare', '--expert-slots', 'settings.expert_slots', () => undefined],
+  ['slots', '--slots', 'settings.sessions', plan => plan.settings.sessions],
+  ['chunk', 'chunk', 'settings.chunk_tokens', plan => plan.settings.chunk_tokens],
+  ['readers', 'readers', 'settings.readers', plan => plan.settings.readers],
+  ['kv', '--kv', 'settings.kv', plan => plan.settings.kv],
+  ['activations', '--activations', 'settings.activations', plan => plan.settings.activations],
+] as const satisfies readonly (readonly [keyof EngineOptions, string, string, (plan: PlanFile) => unknown])[];
+
+/** Fills in what the plan of `options.plan` decides. Throws what readPlanFile throws, and RequestError PLAN_CONFLICT. */
+export function withPlan(options: EngineOptions): EngineOptions {
+  if (options.plan === undefined) return options;
+  const plan = typeof options.plan === 'string' ? readPlanFile(options.plan) : options.plan;
+  const decided: Record<string, unknown> = {};
+  for (const [option, flag, field, read] of DECIDED) {
+    const given = options[option];
+    const value = read(plan);
+    if (given !== undefined && given !== value) {
+      throw new RequestError(
+        'PLAN_CONFLICT',
+        `${flag} ${given} contradicts the plan, whose ${field} is ${value ?? 'a number'}`,
+        {
+          hint: `leave ${flag} or the plan out`,
+          details: { flag, path: field, given, planned: value },
+        },
+      );
+    }
+    decided[option] = value;
+  }
+  return { ...options, ...decided, plan };
+}
+
+/** After planning by a plan: everything still fits. Throws PlanError. */
+export function checkPlan(plan: PlanFile, planned: PlannedModel, facts = memoryFacts()): void {
+  const total = planned.summary.total - firstStartSurplus(plan, planned.overhead.firstStart);
+  if (total > plan.memory.total_bytes) {
+    throw new PlanError(
+      'PLAN_OUTGROWN',
+      `what is asked for takes ${formatBytes(total)}; the plan's memory.total_bytes is ${formatBytes(plan.memory.total_bytes)}`,
+      {
+        hint: plan.settings.server ? AGAIN : 'make it again, for a server with coli plan --serve',
+        details: { path: 'memory.total_bytes', planned: plan.memory.total_bytes, needed: total },
+      },
+    );
+  }
+  const free = Math.min(facts.availableBytes, facts.cgroupLeftBytes ?? Number.POSITIVE_INFINITY);
+  if (planned.summary.total <= free) return;
+  throw new PlanError(
+    'PLAN_DOES_NOT_FIT',
+    `the plan's memory.total_bytes is ${formatBytes(plan.memory.total_bytes)}, and ${formatBytes(free)} are available now`,
+    {
+      hint: 'end other programs, or make a plan for what is there',
+      details: { path: 'memory.total_bytes', planned: plan.memory.total_bytes, available: free },
+    },
+  );
+}
+
+/** Before planning, because a plan of another model has settings that make no sense here. */
+export function checkPlanModel(plan: PlanFile, files: ModelFiles): void {
+  const identity = modelIdentity(files);
+  if (identity === plan.model.identity) return;
+  throw new PlanError(
+    'PLAN_OTHER_MODEL',
+    `the plan is for another model (model.identity): ${plan.model.family} in ${plan.model.directory}`,
+    {
+      hint: `make one for ${files.checkpoint.directory} with coli plan --json`,
+      details: { path: 'model.identity', planned: plan.model.identity, identity },
+    },
+  );
+}
+
+/** What this start needs once, and the plan was made when nothing of the kind was needed. */
+export function firstStartSurplus(plan: PlanFile, firstStartBytes: number): number {
+  return Math.max(0, firstStartBytes - plan.memory.overhead.first_start);
+}
