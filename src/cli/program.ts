@@ -97,6 +97,13 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
     .addHelpText('after', examples('coli info --model DIR --ram 4G'))
     .action(async flags => done(await (await import('./commands/info.ts')).modelInfo(flags)));
 
+  addEngineFlags(program.command('doctor').description('look for what is wrong with the machine and the model'))
+    .option('--deep', 'read every byte: hashes, and numbers that are none')
+    .option('--quick', 'do not measure the disk')
+    .option(...JSON_FLAG)
+    .addHelpText('after', examples('coli doctor --model DIR --ram 4G', 'coli doctor --model ORG/NAME --deep'))
+    .action(async flags => done(await (await import('./commands/doctor.ts')).doctor(flags)));
+
   const pull = program
     .command('pull')
     .description('fetch a model of the hub into the cache that all its tools share')
