@@ -42,6 +42,14 @@ function answer(finishReason: FinishReason = 'stop', expertRequests = 8, activat
         expert_hits: 6,
         expert_prefetched: 3,
         expert_wasted: 1,
+        expert_prefetch_used: 2,
+        expert_prefetch_late: 1,
+        expert_guessable: 8,
+        expert_guessed: 6,
+        prefetch_useful_bytes: 2000,
+        prefetch_wasted_bytes: 1000,
+        prefetch_changes: 0,
+        prefetch_on: true,
         bytes_read: 12_000_000,
         read_service_s: 0.2,
         read_wait_s: 0.1,
@@ -120,7 +128,7 @@ test('run --json is exactly the documented object', () => {
   });
   expect(Object.keys(json.stats)).toEqual(
     (
-      'prefill_tokens prefill_s decode_tokens decode_s ttft_s expert_requests expert_hits bytes_read read_service_s ' +
+      'prefill_tokens prefill_s decode_tokens decode_s ttft_s expert_requests expert_hits expert_prefetched expert_prefetch_used expert_prefetch_late expert_wasted expert_guessable expert_guessed prefetch_useful_bytes prefetch_wasted_bytes prefetch_changes prefetch_on bytes_read read_service_s ' +
       'read_wait_s resident_bytes slot_bytes max_rss_bytes kernels activations threads'
     ).split(' '),
   );
@@ -157,7 +165,7 @@ test('the statistics name memory, disk and the seed', () => {
   const text = answerStatistics(answer());
   expect(text).toContain('12.0 MB read in 200 ms, waited 100 ms');
   expect(text).toContain('seed 42');
-  expect(text).toMatch(/^read ahead +3 experts, 1 unused$/m);
+  expect(text).toMatch(/^read ahead +3 experts, 1 unused \(1.00 kB\), guesses name 75 % of what is needed$/m);
   expect(text).toContain('3.00 kB peak');
 });
 

@@ -19,6 +19,16 @@ const JSON_STATS = [
   'ttft_s',
   'expert_requests',
   'expert_hits',
+  'expert_prefetched',
+  'expert_prefetch_used',
+  'expert_prefetch_late',
+  'expert_wasted',
+  'expert_guessable',
+  'expert_guessed',
+  'prefetch_useful_bytes',
+  'prefetch_wasted_bytes',
+  'prefetch_changes',
+  'prefetch_on',
   'bytes_read',
   'read_service_s',
   'read_wait_s',
@@ -82,7 +92,7 @@ export function answerStatistics({ start, end }: Answer): string {
     ],
     ['answer', `${end.tokenIds.length} tokens, ${stats.decode_tokens} decoded in ${duration(stats.decode_s)}`],
     ['experts', `${stats.expert_hits} of ${stats.expert_requests} requests in memory (${hitRate(stats)})`],
-    ['read ahead', `${plural(stats.expert_prefetched, 'expert')}, ${stats.expert_wasted} unused`],
+    ['read ahead', readAhead(stats)],
     [
       'disk',
       `${formatBytes(stats.bytes_read)} read in ${duration(stats.read_service_s)}, waited ${duration(stats.read_wait_s)}`,
@@ -98,6 +108,17 @@ export function answerStatistics({ start, end }: Answer): string {
     ],
   ];
   return table(rows);
+}
+
+/** "12 experts, 3 unused (1.2 MB), 75 % of the next layers' experts guessed" */
+function readAhead(stats: GenerateStats): string {
+  const { expert_prefetched, expert_wasted, prefetch_wasted_bytes, expert_guessable, expert_guessed } = stats;
+  const unused = expert_wasted > 0 ? ` (${formatBytes(prefetch_wasted_bytes)})` : '';
+  const recall = ((100 * expert_guessed) / expert_guessable).toFixed(0);
+  return (
+    `${plural(expert_prefetched, 'expert')}, ${expert_wasted} unused${unused}` +
+    (expert_guessable > 0 ? `, guesses name ${recall} % of what is needed` : '')
+  );
 }
 
 function hitRate({ expert_hits, expert_requests }: GenerateStats): string {

@@ -86,9 +86,9 @@ export class Runtime {
       ioNote: pool.note,
     });
     const runtime = new Runtime(files, built, pool, info);
-    const lookAhead = (options.prefetch ?? 'auto') === 'auto';
+    const { prefetch = 'auto' } = options;
     const { observers } = hooks;
-    built.store.open({ pool, table: files.table, slots, cancelled: () => runtime.cancelled(), lookAhead, observers });
+    built.store.open({ pool, table: files.table, slots, cancelled: () => runtime.cancelled(), prefetch, observers });
     return runtime;
   }
 

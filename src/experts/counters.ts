@@ -7,6 +7,17 @@ export interface ExpertCounters {
   /** Hits that were pinned, and those that reads ahead had brought or were bringing; the others were simply still there. */
   pinnedHits: number;
   aheadHits: number;
+  /** Of aheadHits, those that were still being read: they shortened a wait instead of saving it. */
+  aheadLate: number;
+  /** Experts asked for by layers that had been guessed about, and those of them that were among the guesses, in memory or not. */
+  guessable: number;
+  guessed: number;
+  /** How often `--prefetch auto` has changed its mind. */
+  lookAheadChanges: number;
+  /** Size of the experts behind hits, pinnedHits and misses; that behind aheadHits is usefulBytes. */
+  hitBytes: number;
+  pinnedBytes: number;
+  missBytes: number;
   /** Bytes read for demands and for reads ahead. */
   bytesRead: number;
   /** Reads ahead that were not called off before they began, and those of them that nobody used. */
@@ -26,6 +37,13 @@ export function zeroCounters(): ExpertCounters {
     misses: 0,
     pinnedHits: 0,
     aheadHits: 0,
+    aheadLate: 0,
+    guessable: 0,
+    guessed: 0,
+    lookAheadChanges: 0,
+    hitBytes: 0,
+    pinnedBytes: 0,
+    missBytes: 0,
     bytesRead: 0,
     prefetched: 0,
     wasted: 0,

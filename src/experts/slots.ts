@@ -15,6 +15,9 @@ export type ReadQueue = Pick<
   'submit' | 'state' | 'promote' | 'cancel' | 'finish' | 'waitAny' | 'freeTickets' | 'waitedUs'
 >;
 
+/** A guess may take a slot among this part of those that could be given up, beginning with the least dear; at least one. */
+const SPARE_SHARE = 1 / 8;
+
 const FREE = 0;
 const LOADING = 1;
 const READY = 2;
@@ -28,6 +31,11 @@ export class Slots {
   readonly pinned: Uint8Array;
   /** Slots that were read ahead and not asked for since. */
   readonly ahead: Uint8Array;
+  /** Slots that were read ahead and asked for while they were still being read. */
+  readonly #late: Uint8Array;
+  /** The forward pass that last asked for what is in the slot. */
+  readonly #usedIn: Int32Array;
+  #pass = 1;
   readonly #state: Uint8Array;
   readonly #recordIn: Int32Array;
   readonly #ticket: Int32Array;
@@ -37,13 +45,22 @@ export class Slots {
   readonly #table: Pick<RecordTable, 'readBytes'>;
   readonly #policy: EvictionPolicy;
   readonly #counters: ExpertCounters;
+  /** Told of every read that has arrived; must not allocate. */
+  onRead: (bytes: number, serviceUs: number, drive: number) => void = () => {};
   /** Records that the search for a slot must leave alone. */
   #keptFrom = 0;
   #keptTo = 0;
+  #candidates = 0;
   readonly #isAllowed = (slot: number): boolean => {
     const record = this.#recordIn[slot];
     if (this.inUse[slot] || this.pinned[slot] || (record >= this.#keptFrom && record < this.#keptTo)) return false;
     return this.#withdraw(slot);
+  };
+  readonly #isSpare = (slot: number): boolean => {
+    if (this.#candidates <= 0 || this.inUse[slot] || this.pinned[slot]) return false;
+    if (this.#state[slot] === FREE) return true;
+    this.#candidates--;
+    return this.#usedIn[slot] !== this.#pass && this.#isAllowed(slot);
   };
 
   constructor(
@@ -59,6 +76,8 @@ export class Slots {
     this.inUse = new Uint8Array(this.count);
     this.pinned = new Uint8Array(this.count);
     this.ahead = new Uint8Array(this.count);
+    this.#late = new Uint8Array(this.count);
+    this.#usedIn = new Int32Array(this.count);
     this.#state = new Uint8Array(this.count);
     this.#recordIn = new Int32Array(this.count).fill(-1);
     this.#ticket = new Int32Array(this.count).fill(-1);
@@ -96,6 +115,23 @@ export class Slots {
     return slot;
   }
 
+  /**
+   * As take(), for a guess: no slot that the forward pass has used, nor one that the policy holds dearer than most. No slot stays free
+   * for long, so what can be spared is what would be given up next.
+   */
+  takeSpare(keptFrom: number, keptTo: number): number {
+    this.#keptFrom = keptFrom;
+    this.#keptTo = keptTo;
+    this.#candidates = Math.max(1, Math.floor(this.count * SPARE_SHARE));
+    const slot = this.#policy.victim(this.#isSpare);
+    if (slot >= 0 && this.#state[slot] !== FREE) this.#empty(slot);
+    return slot;
+  }
+
+  newPass(): void {
+    this.#pass = (this.#pass + 1) | 0;
+  }
+
   /** Begins to read a record into an empty slot. */
   load(record: number, slot: number, ahead: boolean): void {
     const { arena, offset } = this.places[slot];
@@ -104,38 +140,78 @@ export class Slots {
     this.#slotOf[record] = slot;
     this.#state[slot] = LOADING;
     this.ahead[slot] = ahead ? 1 : 0;
+    this.#late[slot] = 0;
+    this.#usedIn[slot] = ahead ? 0 : this.#pass;
     if (ahead) this.#counters.prefetched++;
     this.#policy.fill(slot, record, ahead);
   }
 
-  /** The lease asks for what is in the slot: true when that was read ahead. */
-  use(slot: number): boolean {
+  /** The lease asks for what is in the slot. */
+  use(slot: number): void {
     const counters = this.#counters;
     counters.hits++;
     this.inUse[slot] = 1;
+    this.#usedIn[slot] = this.#pass;
     this.#policy.use(slot);
-    if (this.pinned[slot]) counters.pinnedHits++;
-    if (!this.ahead[slot]) return false;
+    const bytes = this.#bytesIn(slot);
+    counters.hitBytes += bytes;
+    if (this.pinned[slot]) {
+      counters.pinnedHits++;
+      counters.pinnedBytes += bytes;
+    }
+    if (!this.ahead[slot]) return;
     this.ahead[slot] = 0;
-    if (this.#state[slot] === LOADING) this.#pool.promote(this.#ticket[slot]);
     counters.aheadHits++;
-    counters.usefulBytes += this.#table.readBytes(this.#recordIn[slot]);
-    return true;
+    counters.usefulBytes += bytes;
+    if (this.#state[slot] !== LOADING) return;
+    this.#late[slot] = 1;
+    if (!this.#hasEnded(slot)) counters.aheadLate++;
+    this.#pool.promote(this.#ticket[slot]);
   }
 
-  /** Looks at a read in flight; a failed one frees its slot and throws. */
+  /** Looks at a read in flight; a failed one frees its slot and throws, unless it was asked for too early to be blamed on the request. */
   poll(slot: number): void {
-    const state = this.#pool.state(this.#ticket[slot]);
-    if (state === 'queued' || state === 'running') return;
+    if (!this.#hasEnded(slot)) return;
     try {
       const { bytes, serviceUs } = this.#pool.finish(this.#ticket[slot]);
       this.#counters.bytesRead += bytes;
       this.#counters.serviceUs += serviceUs;
+      this.onRead(bytes, serviceUs, 0);
       this.#state[slot] = READY;
     } catch (error) {
+      if (this.#late[slot]) {
+        this.#readAgain(slot);
+        return;
+      }
       this.#empty(slot);
       throw error;
     }
+  }
+
+  #hasEnded(slot: number): boolean {
+    const state = this.#pool.state(this.#ticket[slot]);
+    return state === 'done' || state === 'failed';
+  }
+
+  /** A read ahead that failed after it was asked for: the guess was in vain, and the demand gets a read of its own. */
+  #readAgain(slot: number): void {
+    const counters = this.#counters;
+    const bytes = this.#bytesIn(slot);
+    counters.hits--;
+    counters.hitBytes -= bytes;
+    counters.misses++;
+    counters.missBytes += bytes;
+    counters.aheadHits--;
+    counters.wasted++;
+    counters.usefulBytes -= bytes;
+    counters.wastedBytes += bytes;
+    this.#late[slot] = 0;
+    const { arena, offset } = this.places[slot];
+    this.#ticket[slot] = this.#pool.submit(this.#recordIn[slot], arena, offset, 'demand');
+  }
+
+  #bytesIn(slot: number): number {
+    return this.#table.readBytes(this.#recordIn[slot]);
   }
 
   /** Takes back a read ahead that no reader has begun; false when it is too late. */
@@ -152,7 +228,7 @@ export class Slots {
     if (!this.ahead[slot]) return;
     this.ahead[slot] = 0;
     this.#counters.wasted++;
-    this.#counters.wastedBytes += this.#table.readBytes(this.#recordIn[slot]);
+    this.#counters.wastedBytes += this.#bytesIn(slot);
   }
 
   /** Ends all reads that nobody waits for: drops queued ones, waits for the others until told to stop. */
@@ -166,6 +242,7 @@ export class Slots {
   /** Ends a read that nobody waits for, if it is queued or has ended; false while it is in flight. */
   #withdraw(slot: number): boolean {
     if (this.#state[slot] !== LOADING || this.callOff(slot)) return true;
+    this.#late[slot] = 0;
     try {
       this.poll(slot);
     } catch {

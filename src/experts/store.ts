@@ -11,7 +11,9 @@ import type { Matrix } from '../compute/matrix.ts';
 import type { RecordTable } from '../storage/record-table.ts';
 import { ReadAhead } from './ahead.ts';
 import { zeroCounters } from './counters.ts';
+import { Guesses } from './guesses.ts';
 import { type ExpertRecords, ExpertShapes } from './layout.ts';
+import type { Prefetch } from './look-ahead-switch.ts';
 import { type EvictionPolicy, LruPolicy, type PolicyFacts } from './policy.ts';
 import { type ReadQueue, Slots } from './slots.ts';
 
@@ -23,6 +25,10 @@ export interface LeaseObserver {
   /** `experts` 0..count-1 are asked for by `uses` rows each; both lists belong to the caller. */
   leaseBegins?(layer: number, experts: Int32Array, uses: Int32Array, count: number): void;
   leaseEnds?(layer: number): void;
+  /** An expert has arrived, from the drive of that number. */
+  readEnds?(bytes: number, serviceUs: number, drive: number): void;
+  /** `--prefetch auto` has found that guesses about the next layer pay, or that they do not. */
+  lookAheadChanges?(pays: boolean): void;
 }
 
 export interface ExpertSource {
@@ -32,8 +38,8 @@ export interface ExpertSource {
   readonly slots: readonly Place[];
   /** True when the request should stop; looked at while waiting. */
   readonly cancelled: () => boolean;
-  /** Guess the next layer's experts while one token is decoded. */
-  readonly lookAhead: boolean;
+  /** What may be read before a router asks for it: nothing, what pays, everything likely. */
+  readonly prefetch: Prefetch;
   /** Default: least recently used. */
   readonly policy?: (facts: PolicyFacts) => EvictionPolicy;
   readonly observers?: readonly LeaseObserver[];
@@ -58,7 +64,7 @@ export class ExpertStore {
   #slots!: Slots;
   #ahead!: ReadAhead;
   #observers!: readonly LeaseObserver[];
-  #now!: () => number;
+  #guesses!: Guesses;
   // the lease
   readonly #wanted: Int32Array;
   readonly #leaseSlot: Int32Array;
@@ -66,9 +72,6 @@ export class ExpertStore {
   #nextMissing = 0;
   #outstanding = 0;
   #layer = -1;
-  // what the look-ahead knows of time
-  #lookAhead = false;
-  #lastArrivalMs = 0;
   #missesOfLease = 0;
   #waitUsBefore = 0;
 
@@ -89,13 +92,19 @@ export class ExpertStore {
     const policy = source.policy?.(facts) ?? new LruPolicy(facts);
     this.#source = source;
     this.#observers = observers;
-    this.#now = now;
     this.#slots = new Slots(slots, this.#records, pool, table, policy, this.counters);
-    this.#ahead = new ReadAhead(this.#slots, pool, this.experts);
+    this.#slots.onRead = (bytes, serviceUs, drive) => {
+      for (const observer of observers) observer.readEnds?.(bytes, serviceUs, drive);
+    };
+    this.#ahead = new ReadAhead(this.#slots, pool, this.experts, record => table.readBytes(record));
     this.#policy = policy;
     const layers = this.firstRecord.filter(first => first >= 0).length;
     // with a slot for every expert nothing is read twice
-    this.#lookAhead = source.lookAhead && slots.length < this.experts * layers;
+    const mode = slots.length < this.experts * layers ? source.prefetch : 'off';
+    this.#guesses = new Guesses(mode, this.experts, this.counters, now, pays => {
+      this.counters.lookAheadChanges++;
+      for (const observer of observers) observer.lookAheadChanges?.(pays);
+    });
   }
 
   /** True when the layer's expert is in memory now. */
@@ -106,6 +115,20 @@ export class ExpertStore {
 
   get slotCount(): number {
     return this.#slots.count;
+  }
+
+  /** Writes where each expert is, at layer * experts + expert: 0 not in memory, 1 on its way, 2 in memory, 3 there for good. */
+  places(into: Uint8Array): void {
+    const { experts, firstRecord } = this;
+    into.fill(0);
+    for (let layer = 0; layer < firstRecord.length; layer++) {
+      if (firstRecord[layer] < 0) continue;
+      for (let expert = 0; expert < experts; expert++) {
+        const slot = this.#slots.of(firstRecord[layer] + expert);
+        if (slot < 0) continue;
+        into[layer * experts + expert] = this.#slots.pinned[slot] ? 3 : this.#slots.isReady(slot) ? 2 : 1;
+      }
+    }
   }
 
   // ---- lease --------------------------------------------------------------------------------------------------------
@@ -119,8 +142,8 @@ export class ExpertStore {
     this.#wantedCount = count;
     this.#nextMissing = 0;
     this.#outstanding = count;
-    if (this.#lastArrivalMs > 0) this.#ahead.budget.observeGap(this.#now() - this.#lastArrivalMs);
-    this.#lastArrivalMs = 0;
+    const isNewPass = this.#guesses.leaseBegins(layer);
+    if (isNewPass) this.#slots.newPass();
     this.#missesOfLease = 0;
     this.#waitUsBefore = this.counters.waitUs;
     this.#policy.begin(layer, count);
@@ -132,9 +155,10 @@ export class ExpertStore {
       const slot = this.#slots.of(record);
       this.#leaseSlot[position] = slot;
       this.counters.requests++;
-      if (slot >= 0 && this.#slots.use(slot)) this.#ahead.budget.observeGuess(true);
+      this.#guesses.use(first, experts[position], this.#source.table.readBytes(record));
+      if (slot >= 0) this.#slots.use(slot);
     }
-    this.#ahead.expire(first);
+    this.#ahead.expire(first, isNewPass);
     this.#requestMissing();
   }
 
@@ -162,8 +186,7 @@ export class ExpertStore {
   }
 
   #noteLastArrival(): void {
-    this.#lastArrivalMs = this.#now();
-    this.#ahead.budget.observeRead((this.counters.waitUs - this.#waitUsBefore) / 1000 / this.#missesOfLease);
+    this.#guesses.lastArrives((this.counters.waitUs - this.#waitUsBefore) / 1000 / this.#missesOfLease);
   }
 
   /** Gives one position back; a missing expert may take its slot. */
@@ -180,8 +203,10 @@ export class ExpertStore {
     for (let position = 0; position < this.#wantedCount; position++) {
       if (this.#leaseSlot[position] >= 0) this.#slots.inUse[this.#leaseSlot[position]] = 0;
     }
+    this.#guesses.leaseEnds();
     for (const observer of this.#observers) observer.leaseEnds?.(this.#layer);
     this.#wantedCount = 0;
+    this.#nextMissing = 0;
     this.#outstanding = 0;
     this.#layer = -1;
   }
@@ -203,20 +228,29 @@ export class ExpertStore {
 
   // ---- reading ahead ------------------------------------------------------------------------------------------------
 
-  /** Starts low-priority reads of a layer's experts that are not in memory, into slots that nobody uses. */
+  /** Starts low-priority reads of a layer's experts that are not in memory, nearly all of which are needed. */
   readAhead(layer: number): void {
-    this.#ahead.layer(this.firstRecord[layer]);
+    if (this.#source.prefetch !== 'off') this.#ahead.layer(this.firstRecord[layer]);
   }
 
-  /** How many experts of the next layer the look-ahead may ask for; asked once per layer and token. */
-  lookAheadReads(): number {
-    return this.#lookAhead ? this.#ahead.budget.reads() : 0;
+  /** True while guesses are made in every token: always, or because they pay. */
+  get looksAhead(): boolean {
+    return this.#guesses.switch.pays;
   }
 
-  /** Starts a low-priority read of one expert, unless it is in memory or no slot is to be had; true when it did. */
-  prefetch(layer: number, expert: number): boolean {
-    // what is being asked for now is no guess
-    return layer !== this.#layer && this.#ahead.expert(this.firstRecord[layer], expert);
+  /** True when guesses about the next layer are welcome; to be asked once per layer where they could be made. */
+  wantsGuesses(): boolean {
+    return this.#guesses.wanted();
+  }
+
+  /**
+   * Names the experts that a later layer is likely to ask for, the likeliest first; the first `count` of the list count. Those not in
+   * memory are read while no demand waits for a reader or for a slot.
+   */
+  guess(layer: number, experts: Int32Array, count: number): void {
+    const first = this.firstRecord[layer];
+    this.#guesses.name(first, experts, count);
+    if (this.#nextMissing === this.#wantedCount) this.#ahead.guesses(first, experts, count, this.#guesses.budget);
   }
 
   /**
@@ -240,6 +274,7 @@ export class ExpertStore {
       const slot = this.#source.pool.freeTickets > 0 ? this.#slots.take() : -1;
       if (slot < 0) return;
       this.counters.misses++;
+      this.counters.missBytes += this.#source.table.readBytes(this.#wanted[position]);
       this.#missesOfLease++;
       this.#slots.inUse[slot] = 1;
       this.#leaseSlot[position] = slot;

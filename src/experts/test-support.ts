@@ -3,6 +3,7 @@
 import { StorageError } from '../common/errors.ts';
 import type { StoredPart, StoredRecord } from '../quant/stored.ts';
 import type { ReadPool } from '../storage/read-pool.ts';
+import type { Prefetch } from './look-ahead-switch.ts';
 import { ExpertStore } from './store.ts';
 
 export const RECORD_BYTES = 1000;
@@ -117,7 +118,7 @@ export interface FakeStore {
   setCancelled(value: boolean): void;
 }
 
-export function fakeStore(layers: number, experts: number, slots: number, lookAhead = false): FakeStore {
+export function fakeStore(layers: number, experts: number, slots: number, prefetch: Prefetch = 'on'): FakeStore {
   const part: StoredPart = { encoding: 'f32', layout: 'f32', rows: 1, columns: 1, fileBytes: 4, source: null };
   const one = (name: string): StoredRecord => ({
     name,
@@ -136,7 +137,7 @@ export function fakeStore(layers: number, experts: number, slots: number, lookAh
     table: { partOffset: (_record: number, index: number) => index * 100, readBytes: () => RECORD_BYTES },
     slots: Array.from({ length: slots }, (_, slot) => ({ arena: slot % 2, offset: slot * SLOT_BYTES })),
     cancelled: () => cancelled,
-    lookAhead,
+    prefetch,
   });
   return {
     store,

@@ -1,6 +1,7 @@
 /**
- * Guesses the next layer's experts by its own router on what this layer's attention left, and has the likeliest read while
- * the disk would be idle. A guess decides what is read early, never what is computed.
+ * Guesses the next layer's experts by its own router on what is known of its input early: what this layer's attention left, and the
+ * output of the expert that every token uses. The likeliest are read while the disk would be idle. A guess decides what is read
+ * early, never what is computed.
  */
 
 import type { Tensor } from '../compute/arenas.ts';
@@ -8,17 +9,28 @@ import type { Compute, Input } from '../compute/compute.ts';
 import type { ExpertStore } from '../experts/store.ts';
 import type { Router, RouterWorkspace } from './router.ts';
 
+/** More rows at once ask for so many experts that the disk is never idle, and their guesses cost too much. */
+export const LOOK_AHEAD_ROWS = 4;
+
 /** Activations that the guesses of all layers share. */
 export class LookAheadWorkspace implements RouterWorkspace {
-  readonly input: Input; // [1, hidden]
-  readonly scores: Tensor; // [1, experts]
-  readonly routing: RouterWorkspace['routing']; // [1, topK]
+  readonly state: Tensor; // [rows, hidden]
+  readonly input: Input; // [rows, hidden]
+  readonly scores: Tensor; // [rows, experts]
+  readonly routing: RouterWorkspace['routing']; // [rows, topK]
+  /** How likely each expert is, and those that are likely at all, the likeliest first. */
+  readonly points: Int32Array;
+  readonly likeliest: Int32Array;
 
-  constructor(compute: Compute, shape: { hiddenSize: number; experts: number; topK: number }) {
+  constructor(compute: Compute, shape: { hiddenSize: number; experts: number; topK: number }, batchRows: number) {
     const { arenas } = compute;
-    this.input = compute.input(1, shape.hiddenSize);
-    this.scores = arenas.tensor(1, shape.experts, { replicated: true });
-    this.routing = { ids: arenas.tensor(1, shape.topK), weights: arenas.tensor(1, shape.topK) };
+    const rows = Math.min(LOOK_AHEAD_ROWS, batchRows);
+    this.state = arenas.tensor(rows, shape.hiddenSize);
+    this.input = compute.input(rows, shape.hiddenSize);
+    this.scores = arenas.tensor(rows, shape.experts, { replicated: true });
+    this.routing = { ids: arenas.tensor(rows, shape.topK), weights: arenas.tensor(rows, shape.topK) };
+    this.points = new Int32Array(shape.experts);
+    this.likeliest = new Int32Array(Math.min(shape.experts, rows * shape.topK));
   }
 }
 
@@ -42,16 +54,41 @@ export class LookAhead {
     this.#next = next;
   }
 
-  /** x: [1, hidden] before this layer's experts are added. Call while this layer's reads are under way. */
-  run(x: Tensor): void {
-    let reads = this.#store.lookAheadReads();
-    if (reads === 0) return;
+  /** x: n rows before this layer's experts are added; shared: what of that is known already. Call while this layer's reads are under way. */
+  run(x: Tensor, shared: Tensor | null, n: number): void {
+    if (n > LOOK_AHEAD_ROWS || !this.#store.wantsGuesses()) return;
     const { norm, eps, router } = this.#next;
-    this.#compute.rmsNormInto(x, norm, eps, this.#work.input, 1);
-    const { ids } = router.forward(this.#work.input, this.#work, 1);
+    const { input } = this.#work;
+    this.#compute.rmsNormInto(shared ? this.#sum(x, shared, n) : x, norm, eps, input, n);
+    const routing = router.guess(input, this.#work, n);
+    if (routing) this.#store.guess(router.layer, this.#work.likeliest, this.#rank(routing.ids, n));
+  }
+
+  #sum(x: Tensor, shared: Tensor, n: number): Tensor {
+    const { arenas } = this.#compute;
+    const { state } = this.#work;
+    const to = arenas.floats(state);
+    const left = arenas.floats(x);
+    const right = arenas.floats(shared);
+    for (let i = 0; i < n * x.columns; i++) to[i] = left[i] + right[i];
+    return state;
+  }
+
+  /** Fills `likeliest` and returns how many there are: each row gives an expert points, the more the higher it stands in its choice. */
+  #rank(ids: Tensor, n: number): number {
+    const { points, likeliest } = this.#work;
     const chosen = this.#compute.arenas.ints(ids);
-    for (let slot = 0; slot < ids.columns && reads > 0; slot++) {
-      if (this.#store.prefetch(router.layer, chosen[slot])) reads--;
+    points.fill(0);
+    for (let i = 0; i < n * ids.columns; i++) points[chosen[i]] += ids.columns - (i % ids.columns);
+    let count = 0;
+    for (let i = 0; i < n * ids.columns; i++) {
+      const expert = chosen[i];
+      if (points[expert] < 0) continue; // has its place
+      let at = count++;
+      for (; at > 0 && -points[likeliest[at - 1]] < points[expert]; at--) likeliest[at] = likeliest[at - 1];
+      likeliest[at] = expert;
+      points[expert] *= -1;
     }
+    return count;
   }
 }

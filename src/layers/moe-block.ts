@@ -51,7 +51,7 @@ export class MoeWorkspaces {
     this.shape = shape;
     this.rows = rows;
     this.moe = new MoeWorkspace(compute, shape, rows);
-    this.lookAhead = new LookAheadWorkspace(compute, shape);
+    this.lookAhead = new LookAheadWorkspace(compute, shape, rows);
   }
 }
 

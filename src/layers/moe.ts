@@ -118,9 +118,9 @@ export class RoutedExperts {
     let shared: Tensor | null = null;
     try {
       if (this.#nextLayer !== null && this.#touchesNearlyAll(n)) store.readAhead(this.#nextLayer);
-      if (n === 1) this.#lookAhead?.run(x);
       // while experts are read
       shared = this.#shared?.forward(input, n, this.#layer) ?? null;
+      this.#lookAhead?.run(x, shared, n);
       for (let ready = store.next(); ready > 0; ready = store.next()) this.#computeReady(input, n, ready);
     } finally {
       store.end();

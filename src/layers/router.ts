@@ -52,15 +52,29 @@ export class Router {
 
   /** Fills work.routing for n rows of a normalised input. */
   forward(input: Input, work: RouterWorkspace, n: number): Routing {
+    this.#score(input, work.scores, n);
+    requireFinite(this.#compute, work.scores, n, 'router', this.layer);
+    // an expert whose bias is no number would never be chosen
+    if (this.shape.bias) requireFinite(this.#compute, this.shape.bias, 1, 'bias of the router', this.layer);
+    return this.#choose(work, n);
+  }
+
+  /** As forward(), for an input that is only guessed: null where nothing can be said, which is no fault of the model. */
+  guess(input: Input, work: RouterWorkspace, n: number): Routing | null {
+    this.#score(input, work.scores, n);
+    return this.#compute.allFinite(work.scores, n) ? this.#choose(work, n) : null;
+  }
+
+  #score(input: Input, scores: Tensor, n: number): void {
     const compute = this.#compute;
-    const { scores, routing } = work;
     compute.linear(this.#weights.gate, input, scores, n);
     compute.run();
     if (this.#weights.bias) addRows(compute, scores, this.#weights.bias, n);
     compute.run();
-    requireFinite(compute, scores, n, 'router', this.layer);
-    // an expert whose bias is no number would never be chosen
-    if (this.shape.bias) requireFinite(compute, this.shape.bias, 1, 'bias of the router', this.layer);
+  }
+
+  #choose({ scores, routing }: RouterWorkspace, n: number): Routing {
+    const compute = this.#compute;
     if (this.shape.score === 'softmax') softmax(compute, scores, n);
     else if (this.shape.score === 'sigmoid') sigmoid(compute, scores, n);
     compute.run();

@@ -159,7 +159,7 @@ describe('in prefill', () => {
   });
 
   test('reading ahead reads nothing twice', async () => {
-    await open({ expertSlots: ALL, chunk: 128 }, (runtime, session) => {
+    await open({ expertSlots: ALL, chunk: 128, prefetch: 'on' }, (runtime, session) => {
       const distinct = sum(feed(runtime, session, promptOf(128)));
       const { requests, misses, prefetched, bytesRead } = runtime.store.counters;
       expect(requests).toBe(distinct);

@@ -75,7 +75,7 @@ function randomOptions(dice: Dice): { options: Options; arenaBytes?: number } {
     slots: 1 + dice.below(4),
     expertSlots: dice.chance(0.2) ? 4 : 4 + dice.below(60),
     readers: 1 + dice.below(3),
-    prefetch: dice.chance(0.3) ? 'off' : 'auto',
+    prefetch: dice.chance(0.3) ? 'off' : dice.chance(0.5) ? 'on' : 'auto',
   };
   // activations of a longer chunk would not fit
   const isSmall = dice.chance(0.5) && options.chunk! <= 64;
