@@ -7,6 +7,7 @@ import { InternalError } from '../common/errors.ts';
 import { Op, type OpCode } from '../kernels/commands.ts';
 import type { SelectedKernels } from '../kernels/select.ts';
 import { groupsOf } from '../quant/layouts.ts';
+import { PhaseClock } from '../telemetry/clock.ts';
 import type { Arenas, Tensor } from './arenas.ts';
 import { Lanes } from './lanes.ts';
 import type { Matrix } from './matrix.ts';
@@ -61,6 +62,8 @@ export class Compute {
   readonly lanes: Lanes;
   /** Float32 activations against decoded weights everywhere. */
   readonly exact: boolean;
+  /** Layers tell it what they are at. */
+  readonly clock = new PhaseClock();
   readonly #copyBacks: CopyBack[] = [];
   /** Lane-owned floats for attention scores and decoded rows. */
   readonly scratch: Tensor;

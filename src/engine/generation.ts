@@ -2,6 +2,8 @@
 
 import { countersSince, type ExpertCounters } from '../experts/counters.ts';
 import type { ConstraintChannel } from '../grammar/api.ts';
+import { PHASE } from '../telemetry/fields.ts';
+import type { RequestMark } from '../telemetry/recorder.ts';
 import { StreamDecoder } from '../tokenizer/stream-decoder.ts';
 import type { TokenBytes } from '../tokenizer/token-bytes.ts';
 import type { EffectiveSampling, FinishReason, GenerateEvent, GenerateRequest, GenerateStats } from './api.ts';
@@ -60,6 +62,7 @@ export class Generation {
   readonly #generated: number[] = [];
   #session: Session | null = null;
   #countersBefore!: ExpertCounters;
+  #mark: RequestMark | null = null;
   #text = '';
   #finishReason: FinishReason = 'length';
   #stopReason: number | string | null = null;
@@ -99,6 +102,7 @@ export class Generation {
     this.#told = this.#begun;
     this.#cachedTokens = session.length;
     this.#countersBefore = { ...this.#runtime.store.counters };
+    this.#mark = this.#runtime.telemetry.requestBegins();
     this.#tellStart();
   }
 
@@ -158,10 +162,16 @@ export class Generation {
   /** Chooses the next token from its logits [vocab]. `batchRows`: how many answers were made by the same pass. */
   choose(logits: Float32Array, batchRows: number): void {
     const mask = this.constraint?.mask ?? null;
+    const { clock } = this.#runtime.compute;
+    clock.enter(PHASE.sampler);
     const { id, logprobs } = this.#sampler.next(logits, this.promptIds, this.#generated, mask);
+    clock.enter(PHASE.other);
     this.#generated.push(id);
     this.#batchRows += batchRows;
-    this.#firstToken ||= performance.now();
+    if (this.#firstToken === 0) {
+      this.#firstToken = performance.now();
+      this.#runtime.telemetry.firstToken((this.#firstToken - this.#begun) * 1000);
+    }
     const isStop = this.#stopIds.has(id);
     const ends = isStop && !this.#ignoreEos;
     const isLast = ends || this.#generated.length === this.#sampling.maxTokens;
@@ -191,6 +201,12 @@ export class Generation {
     const shown = matched === null ? emit + this.#stops.flush() : emit;
     this.#text += shown;
     return shown;
+  }
+
+  /** It is no longer under way, well or not. To be called once. */
+  leave(): void {
+    if (this.#mark) this.#runtime.telemetry.requestEnds(this.#mark);
+    this.#mark = null;
   }
 
   finish(cancelled: boolean): void {

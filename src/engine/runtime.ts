@@ -10,10 +10,12 @@ import type { Model } from '../models/family.ts';
 import type { FaultPlan } from '../storage/faults.ts';
 import { ReadPool } from '../storage/read-pool.ts';
 import { requireHashes } from '../storage/record-table.ts';
+import type { Recorder } from '../telemetry/recorder.ts';
 import type { EngineInfo, EngineOptions, OpenProgress } from './api.ts';
 import { describe } from './describe.ts';
 import { type ModelFiles, readModel } from './model-files.ts';
 import { type BuiltModel, planModel } from './model-plan.ts';
+import { recordTelemetry } from './telemetry.ts';
 
 /** Observers of leases; and for tests small arenas and injected read faults. */
 export interface RuntimeHooks {
@@ -29,6 +31,7 @@ export class Runtime {
   readonly store: ExpertStore;
   readonly compute: Compute;
   readonly info: EngineInfo;
+  readonly telemetry: Recorder;
   /** Ids that end a generation by config.json and generation_config.json. */
   readonly eosIds: readonly number[];
   readonly #pool: ReadPool;
@@ -42,6 +45,7 @@ export class Runtime {
     this.store = built.store;
     this.compute = built.compute;
     this.info = info;
+    this.telemetry = recordTelemetry(files.shape, built, pool);
     this.eosIds = [...files.family.eosIds(files.config), ...files.generationEosIds];
     this.#pool = pool;
   }
@@ -87,7 +91,7 @@ export class Runtime {
     });
     const runtime = new Runtime(files, built, pool, info);
     const { prefetch = 'auto' } = options;
-    const { observers } = hooks;
+    const observers = [runtime.telemetry, ...(hooks.observers ?? [])];
     built.store.open({ pool, table: files.table, slots, cancelled: () => runtime.cancelled(), prefetch, observers });
     return runtime;
   }

@@ -60,6 +60,7 @@ export class Scheduler {
     if (parts.length > 0) this.#compute(parts);
     if (this.#running.length === 0) this.#runtime.store.settle();
     this.#tellLoad();
+    this.#tellExperts();
     return true;
   }
 
@@ -139,10 +140,12 @@ export class Scheduler {
   #compute(parts: readonly Part[]): void {
     const begun = performance.now();
     const prompts = parts.some(part => part.isPrompt);
+    this.#runtime.telemetry.stepBegins(rowsOf(parts));
     try {
       this.#pass(parts);
     } catch (error) {
       this.#runtime.store.settle();
+      this.#tellStep(parts, true);
       if (error instanceof Cancelled) return;
       // whose fault it is shows when each goes alone
       if (parts.length === 1) this.#fail(parts[0].generation, error);
@@ -153,7 +156,16 @@ export class Scheduler {
     }
     const ms = performance.now() - begun;
     if (!parts[0].isPrompt) this.#owedMs = Math.max(0, this.#owedMs + (prompts ? ms : -ms));
-    this.#afterwards(parts);
+    try {
+      this.#afterwards(parts);
+    } finally {
+      this.#tellStep(parts, false);
+    }
+  }
+
+  #tellStep(parts: readonly Part[], failed: boolean): void {
+    const ofPrompts = rowsOf(parts.filter(part => part.isPrompt));
+    this.#runtime.telemetry.stepEnds(ofPrompts, rowsOf(parts) - ofPrompts, failed);
   }
 
   #pass(parts: readonly Part[]): void {
@@ -253,9 +265,15 @@ export class Scheduler {
       const at = queue.indexOf(generation);
       if (at >= 0) queue.splice(at, 1);
     }
+    generation.leave();
     if (generation.session) this.#pool.give(generation.session);
     // before anybody hears that it has ended
     this.#tellLoad();
+  }
+
+  #tellExperts(): void {
+    const { telemetry, store } = this.#runtime;
+    telemetry.experts(places => store.places(places), this.#running.length === 0);
   }
 
   #tellLoad(): void {
@@ -264,6 +282,10 @@ export class Scheduler {
     this.#status.set('restoredTokens', this.#pool.restoredTokens);
     this.#status.experts(this.#runtime.store.counters);
   }
+}
+
+function rowsOf(parts: readonly Part[]): number {
+  return parts.reduce((sum, part) => sum + part.rows, 0);
 }
 
 function tryLogits(compute: () => Float32Array): Float32Array | null {

@@ -4,6 +4,7 @@ import type { Tensor } from '../compute/arenas.ts';
 import type { Selection } from '../compute/attention.ts';
 import type { Compute } from '../compute/compute.ts';
 import type { Matrix } from '../compute/matrix.ts';
+import { PHASE } from '../telemetry/fields.ts';
 import type { Batch } from './batch.ts';
 import { embedTokens } from './embedding.ts';
 import { LogitsHead } from './head.ts';
@@ -65,13 +66,21 @@ export class Decoder {
   }
 
   forward(batch: Batch, observer?: Observer): void {
+    const { clock } = this.#compute;
+    clock.enter(PHASE.embed);
     embedTokens(this.#compute, this.#embedding, batch.ids, this.x);
     for (let i = 0; i < this.#layers.length; i++) {
       const { mixer, feedForward } = this.#layers[i];
+      clock.enter(PHASE.other);
       observer?.beforeLayer?.(i);
+      clock.enter(PHASE.mixer);
       mixer.forward(this.x, batch, observer);
+      // one with experts says more exactly what it does
+      clock.enter(PHASE.dense);
       feedForward.forward(this.x, batch, observer);
+      clock.enter(PHASE.other);
       observer?.hidden?.(i, this.x, batch.rows);
+      clock.layerEnds(i);
     }
   }
 

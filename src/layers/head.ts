@@ -4,6 +4,7 @@ import { InternalError, NumericError } from '../common/errors.ts';
 import type { Tensor } from '../compute/arenas.ts';
 import type { Compute, Input } from '../compute/compute.ts';
 import type { Matrix } from '../compute/matrix.ts';
+import { PHASE } from '../telemetry/fields.ts';
 
 /** Generation needs one row; evaluation takes more at a time so that the matrix is read fewer times. */
 const MAX_LOGIT_ROWS = 16;
@@ -35,6 +36,7 @@ export class LogitsHead {
   logits(x: Tensor, first: number, n: number): Float32Array {
     if (n > this.maxRows) throw new InternalError('TOO_MANY_LOGIT_ROWS', `${n} rows, at most ${this.maxRows}`);
     const compute = this.#compute;
+    compute.clock.enter(PHASE.head);
     const rows: Tensor = { rows: n, columns: x.columns, at: [x.at[0] + first * x.columns * 4] };
     compute.rmsNormInto(rows, this.#norm, this.#eps, this.#input, n);
     compute.linear(this.#matrix, this.#input, this.#logits, n);
@@ -44,6 +46,7 @@ export class LogitsHead {
         hint: 'the final norm or the output matrix may be damaged: compare the files with their source, or convert again',
       });
     }
+    compute.clock.enter(PHASE.other);
     return compute.arenas.floats(this.#logits).subarray(0, n * this.#logits.columns);
   }
 }

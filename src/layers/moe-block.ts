@@ -3,6 +3,7 @@
 import type { Tensor } from '../compute/arenas.ts';
 import type { Compute } from '../compute/compute.ts';
 import type { ExpertStore } from '../experts/store.ts';
+import { PHASE } from '../telemetry/fields.ts';
 import type { Batch } from './batch.ts';
 import type { FeedForward, Observer } from './decoder.ts';
 import { LookAhead, LookAheadWorkspace, type NextRouter } from './look-ahead.ts';
@@ -31,9 +32,11 @@ class MoeBlock implements FeedForward {
     const { norm, eps, router } = this.#layer;
     const { input } = this.#work;
     const n = batch.rows;
+    this.#compute.clock.enter(PHASE.router);
     this.#compute.rmsNormInto(x, norm, eps, input, n);
     const routing = router.forward(input, this.#work, n);
     observer?.router?.(router.layer, routing.ids, routing.weights, n);
+    this.#compute.clock.enter(PHASE.experts);
     this.#experts.forward(x, input, routing, n);
   }
 }

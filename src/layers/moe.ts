@@ -9,6 +9,7 @@ import type { Tensor } from '../compute/arenas.ts';
 import type { Clamped, Compute, Input } from '../compute/compute.ts';
 import { addRowsAt, combine } from '../compute/rows.ts';
 import type { ExpertStore } from '../experts/store.ts';
+import { PHASE } from '../telemetry/fields.ts';
 import { requireFinite } from './finite.ts';
 import type { LookAhead } from './look-ahead.ts';
 import type { SharedExpert } from './mlp.ts';
@@ -119,8 +120,12 @@ export class RoutedExperts {
     try {
       if (this.#nextLayer !== null && this.#touchesNearlyAll(n)) store.readAhead(this.#nextLayer);
       // while experts are read
+      const { clock } = this.#compute;
+      clock.enter(PHASE.shared);
       shared = this.#shared?.forward(input, n, this.#layer) ?? null;
+      clock.enter(PHASE.guess);
       this.#lookAhead?.run(x, shared, n);
+      clock.enter(PHASE.experts);
       for (let ready = store.next(); ready > 0; ready = store.next()) this.#computeReady(input, n, ready);
     } finally {
       store.end();

@@ -72,6 +72,8 @@ export class ReadPool {
   #aliveReaders = 0;
   /** Microseconds spent in waitAny so far. */
   waitedUs = 0;
+  /** Of that, the time of reads that went on, summed over readers. */
+  waitedServiceUs = 0;
   #closed: Promise<void> | null = null;
 
   private constructor(options: ReadPoolOptions) {
@@ -151,10 +153,13 @@ export class ReadPool {
         return true;
       }
       if (!(left > 0)) return false;
+      const running = Math.min(this.#aliveReaders, this.#queue.unfinished());
       const began = performance.now();
       this.#queue.waitDone(done, Math.min(left, LIVENESS_MS, this.#stuckMs));
       const waited = performance.now() - began;
-      this.waitedUs += Math.round(waited * 1000);
+      const waitedUs = Math.round(waited * 1000);
+      this.waitedUs += waitedUs;
+      this.waitedServiceUs += waitedUs * running;
       left -= waited;
       if (this.#queue.doneCount() === done) this.#checkReaders(waited);
     }

@@ -143,6 +143,17 @@ export class RequestQueue {
     return Atomics.load(this.#words, DONE_WORD);
   }
 
+  /** Requests that wait for a reader or are being read. */
+  unfinished(): number {
+    const high = Atomics.load(this.#words, HIGH_WORD);
+    let count = 0;
+    for (let ticket = 0; ticket < high; ticket++) {
+      const state = Atomics.load(this.#words, row(ticket) + STATE) & (2 ** STATE_BITS - 1);
+      if (state === QUEUED || state === RUNNING) count++;
+    }
+    return count;
+  }
+
   /** Blocks until doneCount() differs from `seen`, or the time is over. */
   waitDone(seen: number, timeoutMs: number): void {
     Atomics.wait(this.#words, DONE_WORD, seen, timeoutMs);

@@ -1,0 +1,149 @@
+import { expect, it } from 'vitest';
+import { packDirectory, withRuntime } from '../../test/support/packs.ts';
+import type { TelemetryEvent } from '../telemetry/events.ts';
+import { overlapUs, PHASES, WORK_NAMES } from '../telemetry/fields.ts';
+import { TelemetryReader } from '../telemetry/reader.ts';
+import { Tokenizer } from '../tokenizer/tokenizer.ts';
+import type { EngineOptions, GenerateEvent, GenerateStats } from './api.ts';
+import { Generation } from './generation.ts';
+import type { Runtime, RuntimeHooks } from './runtime.ts';
+import { resolveSampling } from './sampling-options.ts';
+import { Scheduler } from './scheduler.ts';
+import { Session } from './session.ts';
+import { SessionPool } from './session-pool.ts';
+import { createStatus, StatusWriter } from './status.ts';
+
+const model = packDirectory('olmoe');
+const { tokenBytes, vocabSize } = Tokenizer.load(model);
+const PROMPT = [5, 9, 2, 7, 11, 3, 8, 6, 4, 10];
+
+/** Answers one request after the other with its own scheduler. */
+function talker(runtime: Runtime) {
+  const sessions = Array.from({ length: runtime.info.slots }, (_, slot) => new Session(runtime, slot));
+  const pool = new SessionPool(sessions, runtime.batch.cache, null);
+  const scheduler = new Scheduler(runtime, pool, new StatusWriter(createStatus()));
+  return (promptIds: readonly number[], maxTokens = 6) => {
+    let stats: GenerateStats | undefined;
+    const sink = {
+      event: (event: GenerateEvent) => {
+        if (event.type === 'end') stats = event.stats;
+      },
+      done: () => {},
+      fail: (error: unknown) => {
+        throw error;
+      },
+      cancelled: () => false,
+    };
+    const sampling = resolveSampling({ maxTokens, temperature: 0 }, null, 100);
+    const order = { promptIds, sampling, request: { ignoreEos: true } };
+    scheduler.add(new Generation(runtime, { tokenBytes, vocabSize, endOfTurnIds: [] }, order, sink));
+    while (scheduler.step());
+    return stats!;
+  };
+}
+
+const sumOf = (events: readonly TelemetryEvent[], field: string) =>
+  events.reduce((sum, { fields }) => sum + fields[field], 0);
+
+const SMALL: EngineOptions = { model, expertSlots: 12, chunk: 4 };
+
+it('counts in events what the statistics of the answer count', () =>
+  withRuntime(SMALL, runtime => {
+    const answer = talker(runtime);
+    const reader = new TelemetryReader(runtime.telemetry.shared);
+    const events = reader.events();
+    answer([1, 2, 3]);
+    events.take();
+    const begun = performance.now();
+    const stats = answer(PROMPT);
+    const totalUs = (performance.now() - begun) * 1000;
+    const all = events.take();
+    expect(events.lost).toBe(0);
+    const steps = all.filter(({ type }) => type === 'step');
+    const layers = all.filter(({ type }) => type === 'layer');
+    expect(steps).toHaveLength(8);
+    expect(layers).toHaveLength(8 * runtime.info.layers);
+    for (const some of [steps, layers]) {
+      expect(sumOf(some, 'requests')).toBe(stats.expert_requests);
+      const hits = sumOf(some, 'pinnedHits') + sumOf(some, 'cachedHits') + sumOf(some, 'aheadHits');
+      expect(hits).toBe(stats.expert_hits);
+      expect(sumOf(some, 'diskHits')).toBe(stats.expert_requests - stats.expert_hits);
+      expect(sumOf(some, 'readBytes')).toBe(stats.bytes_read);
+      expect(sumOf(some, 'drive0Bytes')).toBe(stats.bytes_read);
+      expect(sumOf(some, 'serviceUs') / 1e6).toBeCloseTo(stats.read_service_s, 9);
+      expect(sumOf(some, 'waitUs') / 1e6).toBeCloseTo(stats.read_wait_s, 9);
+    }
+    expect(stats.bytes_read).toBeGreaterThan(0);
+    expect(sumOf(steps, 'promptRows')).toBe(stats.prefill_tokens);
+    expect(sumOf(steps, 'decodeRows')).toBe(stats.decode_tokens - 1);
+    expect(sumOf(steps, 'totalUs')).toBeGreaterThan(0);
+    expect(sumOf(steps, 'totalUs')).toBeLessThanOrEqual(totalUs);
+    // what was asked for is as large as what came, as far as it was used
+    expect(sumOf(steps, 'diskBytes') + sumOf(steps, 'aheadBytes') + sumOf(steps, 'wastedBytes')).toBe(stats.bytes_read);
+  }));
+
+it('splits the time of each step and layer into phases and the wait', () =>
+  withRuntime(SMALL, runtime => {
+    const answer = talker(runtime);
+    const events = new TelemetryReader(runtime.telemetry.shared).events();
+    answer(PROMPT);
+    const counted = events.take().filter(({ type }) => type === 'step' || type === 'layer');
+    for (const { fields } of counted) {
+      const phases = PHASES.reduce((sum, phase) => sum + fields[`${phase}Us`], 0);
+      // the wait is rounded to microseconds, each time
+      expect(Math.abs(phases + fields['waitUs'] - fields['totalUs'])).toBeLessThan(20);
+      for (const name of WORK_NAMES) expect(fields[name]).toBeGreaterThanOrEqual(0);
+    }
+    const steps = counted.filter(({ type }) => type === 'step');
+    for (const phase of ['mixer', 'router', 'experts', 'head', 'sampler']) {
+      expect(sumOf(steps, `${phase}Us`), phase).toBeGreaterThan(0);
+    }
+  }));
+
+it('keeps sums since the start, the last request apart, and what every expert did in it', () =>
+  withRuntime(SMALL, runtime => {
+    const answer = talker(runtime);
+    const reader = new TelemetryReader(runtime.telemetry.shared);
+    answer(PROMPT);
+    const before = reader.sums();
+    const stats = answer(PROMPT.toReversed());
+    const last = reader.lastRequest();
+    expect([...last.values]).toEqual([...reader.sums().since(before).values]);
+    const [prompt, decode] = [last.steps('prompt'), last.steps('decode')];
+    expect(prompt['requests'] + decode['requests']).toBe(stats.expert_requests);
+    expect(decode['decodeRows']).toBe(stats.decode_tokens - 1);
+    expect(last.distribution('tokenUs').count).toBe(stats.decode_tokens - 1);
+    expect(last.distribution('firstTokenUs').count).toBe(1);
+    const { layers, experts } = runtime.info;
+    const perLayer = Array.from({ length: layers }, (_, layer) => last.layer('decode', layer)['requests']);
+    expect(perLayer.reduce((a, b) => a + b)).toBe(decode['requests']);
+    const uses = reader.turnUses;
+    const rows = stats.prefill_tokens + stats.decode_tokens - 1;
+    for (let layer = 0; layer < layers; layer++) {
+      const ofLayer = uses.subarray(layer * experts, (layer + 1) * experts).reduce((a, b) => a + b);
+      expect(ofLayer).toBe(rows * runtime.info.topK);
+    }
+    expect(reader.tiers.filter(tier => tier === 2)).toHaveLength(12);
+  }));
+
+it('shows a slow disk as wait, not as arithmetic', async () => {
+  const waitOf = (hooks: RuntimeHooks) =>
+    withRuntime(
+      { ...SMALL, prefetch: 'off' },
+      runtime => {
+        const answer = talker(runtime);
+        answer(PROMPT.slice(0, 2), 3);
+        const { waitUs, totalUs, serviceUs, reads, ...rest } = new TelemetryReader(runtime.telemetry.shared)
+          .lastRequest()
+          .steps('decode');
+        const overlap = overlapUs({ ...rest, serviceUs });
+        return { waitUs, totalUs, serviceUs, reads, overlap };
+      },
+      hooks,
+    );
+  const slow = await waitOf({ faults: { nth: 1, kind: 'slow' } });
+  // each of these reads takes 50 ms longer
+  expect(slow.serviceUs).toBeGreaterThanOrEqual(slow.reads * 50_000);
+  expect(slow.waitUs / slow.totalUs).toBeGreaterThan(0.8);
+  expect(slow.overlap).toBeLessThan(0.2 * slow.serviceUs);
+});
