@@ -26,6 +26,9 @@ export interface ExpertCounters {
   /** Bytes of reads ahead that were used, and of those that were not. */
   usefulBytes: number;
   wastedBytes: number;
+  /** Reads of hot experts into empty slots while nothing ran, and those of them that were asked for while they were there. */
+  warmed: number;
+  warmHits: number;
   serviceUs: number;
   waitUs: number;
 }
@@ -49,6 +52,8 @@ export function zeroCounters(): ExpertCounters {
     wasted: 0,
     usefulBytes: 0,
     wastedBytes: 0,
+    warmed: 0,
+    warmHits: 0,
     serviceUs: 0,
     waitUs: 0,
   };

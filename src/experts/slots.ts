@@ -22,6 +22,10 @@ const FREE = 0;
 const LOADING = 1;
 const READY = 2;
 
+/** Values of `ahead`: read on a guess about the next layer, or because the expert was hot in the past. */
+const GUESSED = 1;
+const WARM = 2;
+
 export class Slots {
   readonly count: number;
   readonly places: readonly Place[];
@@ -29,6 +33,8 @@ export class Slots {
   readonly inUse: Uint8Array;
   /** Slots whose records are to stay, whatever the policy says. */
   readonly pinned: Uint8Array;
+  /** Per record: it is pinned in whatever slot it comes to. */
+  readonly #isPin: Uint8Array;
   /** Slots that were read ahead and not asked for since. */
   readonly ahead: Uint8Array;
   /** Slots that were read ahead and asked for while they were still being read. */
@@ -75,6 +81,7 @@ export class Slots {
     this.places = places;
     this.inUse = new Uint8Array(this.count);
     this.pinned = new Uint8Array(this.count);
+    this.#isPin = new Uint8Array(records);
     this.ahead = new Uint8Array(this.count);
     this.#late = new Uint8Array(this.count);
     this.#usedIn = new Int32Array(this.count);
@@ -128,6 +135,38 @@ export class Slots {
     return slot;
   }
 
+  /** Begins to read a record into an empty slot, behind everything else; false when there is none. */
+  warm(record: number): boolean {
+    const slot = this.#state.indexOf(FREE);
+    if (slot < 0) return false;
+    this.load(record, slot, true);
+    this.ahead[slot] = WARM;
+    this.#counters.prefetched--;
+    this.#counters.warmed++;
+    return true;
+  }
+
+  /** From now on the record stays in its slot, also when it comes to one later; or no longer. */
+  pin(record: number, on: boolean): void {
+    this.#isPin[record] = on ? 1 : 0;
+    if (this.#slotOf[record] >= 0) this.pinned[this.#slotOf[record]] = on ? 1 : 0;
+  }
+
+  /** Looks at all reads, for times without a lease; gives the number of those that have not ended. */
+  collect(): number {
+    let left = 0;
+    for (let slot = 0; slot < this.count; slot++) {
+      if (this.#state[slot] !== LOADING) continue;
+      try {
+        this.poll(slot);
+      } catch {
+        // whoever asks for it will be told
+      }
+      if (this.#state[slot] === LOADING) left++;
+    }
+    return left;
+  }
+
   newPass(): void {
     this.#pass = (this.#pass + 1) | 0;
   }
@@ -139,7 +178,8 @@ export class Slots {
     this.#recordIn[slot] = record;
     this.#slotOf[record] = slot;
     this.#state[slot] = LOADING;
-    this.ahead[slot] = ahead ? 1 : 0;
+    this.pinned[slot] = this.#isPin[record];
+    this.ahead[slot] = ahead ? GUESSED : 0;
     this.#late[slot] = 0;
     this.#usedIn[slot] = ahead ? 0 : this.#pass;
     if (ahead) this.#counters.prefetched++;
@@ -160,7 +200,14 @@ export class Slots {
       counters.pinnedBytes += bytes;
     }
     if (!this.ahead[slot]) return;
+    const isWarm = this.ahead[slot] === WARM;
     this.ahead[slot] = 0;
+    if (isWarm && this.#state[slot] === READY) {
+      counters.warmHits++;
+      return;
+    }
+    // what is asked for while it is read is the same as a guess
+    if (isWarm) counters.prefetched++;
     counters.aheadHits++;
     counters.usefulBytes += bytes;
     if (this.#state[slot] !== LOADING) return;
@@ -173,10 +220,10 @@ export class Slots {
   poll(slot: number): void {
     if (!this.#hasEnded(slot)) return;
     try {
-      const { bytes, serviceUs } = this.#pool.finish(this.#ticket[slot]);
+      const { bytes, serviceUs, drive } = this.#pool.finish(this.#ticket[slot]);
       this.#counters.bytesRead += bytes;
       this.#counters.serviceUs += serviceUs;
-      this.onRead(bytes, serviceUs, 0);
+      this.onRead(bytes, serviceUs, drive);
       this.#state[slot] = READY;
     } catch (error) {
       if (this.#late[slot]) {
@@ -217,7 +264,8 @@ export class Slots {
   /** Takes back a read ahead that no reader has begun; false when it is too late. */
   callOff(slot: number): boolean {
     if (this.#state[slot] !== LOADING || !this.#pool.cancel(this.#ticket[slot])) return false;
-    if (this.ahead[slot]) this.#counters.prefetched--;
+    if (this.ahead[slot] === GUESSED) this.#counters.prefetched--;
+    if (this.ahead[slot] === WARM) this.#counters.warmed--;
     this.ahead[slot] = 0;
     this.#empty(slot);
     return true;
@@ -225,7 +273,7 @@ export class Slots {
 
   /** What was read ahead is not wanted: it stays as an ordinary expert, and is counted once. */
   waste(slot: number): void {
-    if (!this.ahead[slot]) return;
+    if (this.ahead[slot] !== GUESSED) return;
     this.ahead[slot] = 0;
     this.#counters.wasted++;
     this.#counters.wastedBytes += this.#bytesIn(slot);
@@ -253,6 +301,8 @@ export class Slots {
 
   #empty(slot: number): void {
     this.waste(slot);
+    this.ahead[slot] = 0;
+    this.pinned[slot] = 0;
     this.#slotOf[this.#recordIn[slot]] = -1;
     this.#recordIn[slot] = -1;
     this.#state[slot] = FREE;

@@ -262,6 +262,24 @@ export class ExpertStore {
     this.#ahead.forget();
   }
 
+  // ---- placement ----------------------------------------------------------------------------------------------------
+
+  /** Begins to read a hot expert into an empty slot, behind everything else; false when it is there or all slots are taken. */
+  warm(layer: number, expert: number): boolean {
+    const record = this.firstRecord[layer] + expert;
+    return this.#slots.of(record) < 0 && this.#source.pool.freeTickets > 0 && this.#slots.warm(record);
+  }
+
+  /** The expert stays, once it is in a slot, or no longer. Who pins leaves enough slots to all others. */
+  pin(layer: number, expert: number, on: boolean): void {
+    this.#slots.pin(this.firstRecord[layer] + expert, on);
+  }
+
+  /** Takes in what has been read while there is no lease; gives the number of reads that have not ended. */
+  collect(): number {
+    return this.#slots.collect();
+  }
+
   // ---- inside -------------------------------------------------------------------------------------------------------
 
   #requestMissing(): void {
