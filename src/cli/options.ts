@@ -7,6 +7,7 @@ import type { Activations, EngineOptions, GenerateRequest, IoMode, KvEncoding } 
 import { MAX_READERS, MAX_THREADS } from '../engine/machine.ts';
 import { SAMPLING_RULES, type SamplingField } from '../engine/sampling-options.ts';
 import { checkStopStrings } from '../engine/stops.ts';
+import { POLICY_CHOICES, type PolicyChoice } from '../experts/policies/policies.ts';
 import { KERNEL_CHOICES, type KernelChoice } from '../kernels/kernels.ts';
 
 export interface FlagRow {
@@ -99,6 +100,11 @@ const ENGINE_FLAGS: readonly FlagRow[] = [
     help: 'ceiling for the whole process, like 400M or 24G (powers of 1024), or auto (default)',
     parse: text => (text === 'auto' ? 'auto' : size('--ram')(text)),
   },
+  {
+    flags: '--plan <file>',
+    help: 'memory, threads, context and slots as a plan says (coli plan --out FILE)',
+    parse: notEmpty('--plan'),
+  },
   { flags: '--threads <n>', help: 'compute threads (default: physical cores)', parse: threads },
   {
     flags: '--ctx <tokens>',
@@ -142,6 +148,16 @@ const ENGINE_FLAGS: readonly FlagRow[] = [
     help: 'history of expert use: on (default), read (save nothing), off, or a file of your own; the text is the same',
     env: 'COLI_USAGE',
     parse: notEmpty('--usage (or COLI_USAGE)'),
+  },
+  {
+    flags: '--policy <name>',
+    help: 'which experts are given up for others: auto (default) goes by your last texts; the text is the same',
+    choices: POLICY_CHOICES,
+  },
+  {
+    flags: '--trace <file>',
+    help: 'record which experts are asked for, for coli trace replay',
+    parse: notEmpty('--trace'),
   },
   { flags: '--verify', help: "check each expert's hash when it is first read" },
 ];
@@ -192,6 +208,7 @@ const SAMPLING_FLAGS: readonly FlagRow[] = [
 export interface EngineFlags {
   model?: string;
   ram?: number | 'auto';
+  plan?: string;
   threads?: number;
   ctx?: number;
   kernels?: KernelChoice;
@@ -204,6 +221,8 @@ export interface EngineFlags {
   prefetch?: 'off' | 'auto' | 'on';
   io?: IoMode;
   usage?: string;
+  policy?: PolicyChoice;
+  trace?: string;
   verify?: boolean;
   slots?: number;
   kv?: KvEncoding;
@@ -258,6 +277,7 @@ export function engineOptions(flags: EngineFlags, model: string): EngineOptions 
   return {
     model,
     ram: flags.ram,
+    plan: flags.plan,
     threads: flags.threads,
     context: flags.ctx,
     kernels: flags.kernels,
@@ -268,6 +288,8 @@ export function engineOptions(flags: EngineFlags, model: string): EngineOptions 
     prefetch: flags.prefetch,
     io: flags.io,
     usage: flags.usage,
+    policy: flags.policy,
+    trace: flags.trace,
     verify: flags.verify,
     slots: flags.slots,
     kv: flags.kv,

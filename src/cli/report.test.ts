@@ -87,6 +87,7 @@ const INFO: EngineInfo = {
   threads: 2,
   readers: 4,
   directIo: true,
+  policy: 'lfru',
   plan: {
     budget: 400_000_000,
     budgetSource: '--ram',

@@ -1,5 +1,6 @@
 /** What the CLI, the evaluations and later the server see of the engine. Types only. */
 
+import type { PolicyChoice } from '../experts/policies/policies.ts';
 import type { GrammarSpec } from '../grammar/api.ts';
 import type { KernelChoice, KernelName } from '../kernels/kernels.ts';
 import type { KvEncoding } from '../layers/row-memory.ts';
@@ -7,7 +8,7 @@ import type { Family } from '../models/family.ts';
 import type { IoMode } from '../storage/open-files.ts';
 import type { PlanFile } from './plan-schema.ts';
 
-export type { GrammarSpec, IoMode, KernelChoice, KvEncoding, PlanFile };
+export type { GrammarSpec, IoMode, KernelChoice, KvEncoding, PlanFile, PolicyChoice };
 export type FamilyChat = Family['chat'];
 /** `int8`: integer formats use int8 activations (fast). `exact`: float32 activations (slow, for comparisons). */
 export type Activations = 'int8' | 'exact';
@@ -62,6 +63,10 @@ export interface EngineOptions {
    * one. Default: COLI_USAGE, else on. Never changes a value.
    */
   readonly usage?: string;
+  /** File to which the routing is recorded (docs/formats.md). */
+  readonly trace?: string;
+  /** Which experts are given up for others; `auto`, the default, goes by a replay of the last texts. Never a value changes. */
+  readonly policy?: PolicyChoice;
   /** What else the process needs, a server for example: part of the plan. */
   readonly reserveBytes?: number;
 }
@@ -240,6 +245,8 @@ export interface EngineInfo {
   threads: number;
   readers: number;
   directIo: boolean;
+  /** Which experts are given up for others; `auto` only before the model is opened. */
+  policy: PolicyChoice;
   plan: PlanSummary;
   /** Hex; engines with equal ones give equal bytes for equal requests: a digest of the model and of what changes numbers. */
   fingerprint: string;

@@ -82,6 +82,7 @@ export function describe(files: ModelFiles, options: EngineOptions, planned: Pla
     threads: settings.lanes,
     readers: settings.readers,
     directIo: chosen.directIo,
+    policy: options.policy ?? 'auto',
     plan: planned.summary,
     fingerprint: fingerprint(files, options),
     notes,

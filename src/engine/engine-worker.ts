@@ -10,6 +10,7 @@ import type { EngineInfo, EngineOptions, ScoreRequest } from './api.ts';
 import { Generation, type Order, type TokenizerFacts } from './generation.ts';
 import { DEFAULT_KV_DIR_BYTES, KvFiles } from './kv-files.ts';
 import { type ModelFiles, readModel } from './model-files.ts';
+import { Routing } from './routing.ts';
 import { Runtime } from './runtime.ts';
 import { Scheduler } from './scheduler.ts';
 import { score } from './score.ts';
@@ -51,6 +52,7 @@ let pool: SessionPool;
 let scheduler: Scheduler;
 let tokenizer: TokenizerFacts;
 let history: UsageHistory | null = null;
+let routing: Routing;
 /** What needs the model for itself; it runs when no answer is being made. */
 const alone: (() => void)[] = [];
 let isRunning = false;
@@ -63,11 +65,14 @@ async function open(): Promise<void> {
   const early: string[] = [];
   const usage = usageMode(data.options.usage);
   if (usage !== 'off') history = new UsageHistory(files, usage, line => (runtime ? noteLate(line) : early.push(line)));
-  const hooks = { arenaBytes: data.arenaBytes, faults, observers: history ? [history.recent] : [] };
+  routing = new Routing(files, data.options, usage === 'on', line => (runtime ? noteLate(line) : early.push(line)));
+  const observers = [...(history ? [history.recent] : []), ...routing.observers];
+  const hooks = { arenaBytes: data.arenaBytes, faults, observers, policy: (slots: number) => routing.policy(slots) };
   const { controlStrings, chat } = files.family;
   port.postMessage({ id: 0, family: { controlStrings, chat } satisfies FamilyTexts });
   runtime = await Runtime.open(data.options, progress => port.postMessage({ id: 0, progress }), hooks, files);
   runtime.info.notes.push(...early);
+  runtime.passDone = () => routing.passDone();
   sessions = Array.from({ length: runtime.info.slots }, (_, slot) => new Session(runtime, slot));
   pool = new SessionPool(sessions, runtime.batch.cache, openKvFiles());
   scheduler = new Scheduler(runtime, pool, status);
@@ -123,6 +128,7 @@ async function run(): Promise<void> {
     else break;
   }
   history?.safePoint();
+  routing.safePoint();
   isRunning = false;
 }
 
@@ -160,6 +166,7 @@ async function execute(command: Exclude<EngineCommand, { method: 'generate' }>):
     case 'close':
       pool.close();
       history?.close();
+      routing.close();
       await runtime.close();
       return undefined;
   }

@@ -2,6 +2,7 @@
 
 import type { Arenas, Place } from '../compute/arenas.ts';
 import type { Compute } from '../compute/compute.ts';
+import { chosenPolicy, makePolicy, type PolicyName } from '../experts/policies/policies.ts';
 import type { ExpertStore, LeaseObserver } from '../experts/store.ts';
 import { assertUnchanged } from '../formats/checkpoint.ts';
 import { selectKernels } from '../kernels/select.ts';
@@ -15,6 +16,7 @@ import type { EngineInfo, EngineOptions, OpenProgress } from './api.ts';
 import { describe } from './describe.ts';
 import { type ModelFiles, readModel } from './model-files.ts';
 import { type BuiltModel, planModel } from './model-plan.ts';
+import { withPlan } from './plan-options.ts';
 import { recordTelemetry } from './telemetry.ts';
 
 /** Observers of leases; and for tests small arenas and injected read faults. */
@@ -22,6 +24,8 @@ export interface RuntimeHooks {
   readonly arenaBytes?: number;
   readonly faults?: FaultPlan;
   readonly observers?: readonly LeaseObserver[];
+  /** The policy for so many slots; default: that of the options. */
+  readonly policy?: (slots: number) => PolicyName;
 }
 
 export class Runtime {
@@ -37,6 +41,8 @@ export class Runtime {
   readonly #pool: ReadPool;
   /** The request that runs now may be told to stop through this. */
   cancelled: () => boolean = () => false;
+  /** Called after every forward pass, also one that failed. */
+  passDone: () => void = () => {};
 
   private constructor(files: ModelFiles, built: BuiltModel, pool: ReadPool, info: EngineInfo) {
     this.files = files;
@@ -52,11 +58,12 @@ export class Runtime {
 
   /** Reads headers unless the caller has, plans, allocates, starts the threads and loads the resident weights. */
   static async open(
-    options: EngineOptions,
+    wanted: EngineOptions,
     onProgress: (progress: OpenProgress) => void = () => {},
     hooks: RuntimeHooks = {},
-    files: ModelFiles = readModel(options, hooks.arenaBytes),
+    files: ModelFiles = readModel(wanted, hooks.arenaBytes),
   ): Promise<Runtime> {
+    const options = withPlan(wanted);
     if (options.verify) requireHashes(files.table, files.checkpoint.directory);
     const planned = planModel(files, options, hooks.arenaBytes);
     const { built, summary, settings } = planned;
@@ -91,8 +98,18 @@ export class Runtime {
     });
     const runtime = new Runtime(files, built, pool, info);
     const { prefetch = 'auto' } = options;
+    const policy = hooks.policy?.(slots.length) ?? chosenPolicy(options.policy);
+    info.policy = policy;
     const observers = [runtime.telemetry, ...(hooks.observers ?? [])];
-    built.store.open({ pool, table: files.table, slots, cancelled: () => runtime.cancelled(), prefetch, observers });
+    built.store.open({
+      pool,
+      table: files.table,
+      slots,
+      cancelled: () => runtime.cancelled(),
+      prefetch,
+      policy: makePolicy(policy),
+      observers,
+    });
     return runtime;
   }
 

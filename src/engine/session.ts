@@ -195,12 +195,13 @@ export interface Feed {
  * layer. Sessions grow only when all layers are done; after an error all are as before.
  */
 export function forward(
-  { batch, model, info }: Runtime,
+  runtime: Runtime,
   feeds: readonly Feed[],
   cancelled: () => boolean,
   observer: Observer = {},
   onLayer?: (share: number) => void,
 ): void {
+  const { batch, model, info } = runtime;
   for (const { session } of feeds) session.repair();
   batch.clear();
   for (const { session, ids, from, to } of feeds) batch.add(session.slot, ids, from, to, session.length);
@@ -215,6 +216,8 @@ export function forward(
   } catch (error) {
     for (const { session } of feeds) session.markFailed();
     throw error;
+  } finally {
+    runtime.passDone();
   }
   for (const { session, ids, from, to } of feeds) session.extend(ids, from, to);
 }

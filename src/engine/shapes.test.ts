@@ -24,6 +24,8 @@ const GOOD: Required<EngineOptions> = {
   constraints: true,
   mtp: true,
   usage: 'read',
+  trace: '/trace',
+  policy: 'lru',
   reserveBytes: 0,
 };
 

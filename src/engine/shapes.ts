@@ -5,6 +5,7 @@
 
 import { RequestError } from '../common/errors.ts';
 import { shown } from '../common/shown.ts';
+import { POLICY_CHOICES } from '../experts/policies/policies.ts';
 import { KERNEL_CHOICES } from '../kernels/kernels.ts';
 import type { EngineOptions, GenerateRequest, Prompt, ScoreRequest } from './api.ts';
 import { checkIds } from './prompt-check.ts';
@@ -61,6 +62,8 @@ const OPTIONS: Rules<EngineOptions> = {
   constraints: BOOLEAN,
   mtp: BOOLEAN,
   usage: TEXT,
+  trace: TEXT,
+  policy: oneOf(...POLICY_CHOICES),
   reserveBytes: BYTES,
 };
 

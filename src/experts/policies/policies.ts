@@ -12,6 +12,11 @@ export const POLICY_CHOICES: readonly PolicyChoice[] = ['auto', ...POLICY_NAMES]
 
 export const DEFAULT_POLICY: PolicyName = 'lfru';
 
+/** Without traces. */
+export function chosenPolicy(choice: PolicyChoice = 'auto'): PolicyName {
+  return choice === 'auto' ? DEFAULT_POLICY : choice;
+}
+
 export function makePolicy(name: PolicyName): (facts: PolicyFacts) => EvictionPolicy {
   return facts => (name === 'lfru' ? new FrequencyPolicy(facts) : new LruPolicy(facts));
 }

@@ -103,7 +103,8 @@ export function replay(
 const NO_USES = new Int32Array(0);
 let wanted = new Int32Array(0);
 
-function replayLease(store: ExpertStore, { layer, start, ids, header }: Trace, lease: number): void {
+/** Begins and serves one lease of the trace. */
+export function replayLease(store: ExpertStore, { layer, start, ids, header }: Trace, lease: number): void {
   if (wanted.length < header.experts) wanted = new Int32Array(header.experts);
   const count = start[lease + 1] - start[lease];
   for (let i = 0; i < count; i++) wanted[i] = ids[start[lease] + i];
