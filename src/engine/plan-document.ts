@@ -92,7 +92,7 @@ export async function makePlanFile(wish: PlanWish): Promise<PlanFile> {
     },
     ceilings: ceilingsPart(disk, compute, traffic),
     prediction: speeds && predictionPart(traffic, shape, speeds, hits, planned, promptTokens),
-    concurrency: concurrencyPart(files, options, planned),
+    concurrency: concurrencyPart(files, { ...options, expertSlots: wish.options.expertSlots }, planned),
     notes: [...planned.notes, kernels.warning, opened.note].filter(note => note !== null),
   } as const satisfies Omit<PlanFile, 'warnings' | 'next_step'>;
   const automatic = options.plan === undefined && (options.ram ?? 'auto') === 'auto';
@@ -308,7 +308,7 @@ function concurrencyPart(
   const slotsWith = (slots: number): number => {
     try {
       // a budget that is worked out anew each time would not be the same one
-      return planModel(files, { ...options, ram: summary.budget, slots }).slotCount;
+      return planModel(files, { ...options, plan: undefined, ram: summary.budget, slots }).slotCount;
     } catch (error) {
       if (error instanceof PlanError) return 0;
       throw error;

@@ -8,6 +8,7 @@ import { ChatLoop, type ChatOutput, readyLine } from '../chat-loop.ts';
 import { engineTalker } from '../engine-talker.ts';
 import { Interrupts } from '../interrupts.ts';
 import { openLineInput } from '../line-input.ts';
+import { tellMemory } from '../memory-report.ts';
 import { openModel, packageVersion } from '../model.ts';
 import type { EngineFlags, SamplingFlags } from '../options.ts';
 import { dimNote, note, outputClosed, reportError, writeAnswer, writeReasoning } from '../output.ts';
@@ -62,7 +63,10 @@ async function openEngine(flags: ChatFlags): Promise<Opened> {
   return {
     talker: engineTalker(engine),
     banner: [...banner(packageVersion(), engine.info), ready],
-    close: () => engine.close(),
+    close: async () => {
+      tellMemory(engine.info.plan, flags.quiet === true);
+      await engine.close();
+    },
   };
 }
 

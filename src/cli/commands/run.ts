@@ -4,6 +4,7 @@ import { UsageError } from '../../common/errors.ts';
 import type { Prompt } from '../../engine/api.ts';
 import { streamAnswer } from '../answer.ts';
 import { EXIT_INTERRUPTED, Interrupts } from '../interrupts.ts';
+import { memoryJson, tellMemory } from '../memory-report.ts';
 import { openModel, runNotes } from '../model.ts';
 import { type EngineFlags, generateOptions, type SamplingFlags } from '../options.ts';
 import { dimNote, outputClosed, writeAnswer, writeJson, writeReasoning } from '../output.ts';
@@ -43,8 +44,12 @@ export async function run(words: readonly string[], flags: RunFlags): Promise<nu
     );
     thought.end();
     const interrupted = answer.end.finishReason === 'cancelled' && !outputClosed.aborted;
-    if (flags.json) writeJson(answerJson(engine.info.directory, answer, runNotes(flags, engine.info)));
-    else {
+    const { plan } = engine.info;
+    if (flags.json) {
+      const json = answerJson(engine.info.directory, answer, runNotes(flags, engine.info));
+      writeJson({ ...json, memory: memoryJson(plan) });
+    }
+    if (!flags.json) {
       const ended = lastChar === '\n';
       if (!ended) writeAnswer('\n');
       if (!quiet && !outputClosed.aborted) {
@@ -52,6 +57,7 @@ export async function run(words: readonly string[], flags: RunFlags): Promise<nu
         if (interrupted && (ended || !isTerminal(process.stdout)) && isTerminal(process.stderr)) dimNote('');
         dimNote(`[${answerFooter(answer, engine.info.context)}${seedFigure(answer.start.sampling)}]`);
       }
+      tellMemory(plan, quiet);
     }
     return interrupted ? EXIT_INTERRUPTED : 0;
   } finally {

@@ -14,6 +14,7 @@ import { runningServers, runtimeDirectory, writeRuntimeFile } from '../../server
 import { DEFAULT_SETTINGS, type ServerSettings } from '../../server/settings.ts';
 import { ModelState } from '../../server/state.ts';
 import { createTurnRunner } from '../../server/turns.ts';
+import { tellMemory } from '../memory-report.ts';
 import { modelDirectory, openModel, packageVersion } from '../model.ts';
 import { becomeLog, note } from '../output.ts';
 import { checkServeFlags, type ServeFlags, serverSettings } from '../serve-options.ts';
@@ -73,6 +74,7 @@ export async function serve(flags: ServeFlags): Promise<number> {
   } finally {
     await server.stop(settings.graceMs);
     // an engine that is still being opened ends with the process
+    if (engine) tellMemory(engine.info.plan, false);
     await engine?.close();
   }
 }
