@@ -8,12 +8,14 @@ import { InternalError, StorageError } from '../common/errors.ts';
 import { threadLives } from '../common/os-thread.ts';
 import { workerUrl } from '../common/worker-url.ts';
 import type { FileIdentity } from '../formats/checkpoint-types.ts';
+import { Drives, type MirrorOptions } from './drives.ts';
 import type { FaultPlan } from './faults.ts';
 import { closeFiles, type IoMode, type OpenFunction, openFiles } from './open-files.ts';
+import { readError, START_AGAIN } from './read-errors.ts';
 import type { ReaderData, ReaderReady } from './reader.ts';
 import { MAX_PIECE_BYTES } from './record-loader.ts';
 import { PAGE, type RecordTable } from './record-table.ts';
-import { type Failure, type Priority, RequestQueue, type TicketState } from './request-queue.ts';
+import { type Priority, RequestQueue, type TicketState } from './request-queue.ts';
 
 /** Heap of a reader: it keeps no data, only the modules it runs. */
 export const READER_OLD_SPACE_MB = 16;
@@ -23,9 +25,6 @@ export const READER_STACK_MB = 1;
 export const STUCK_MS = 300_000;
 /** How often a wait looks whether the readers still live. */
 const LIVENESS_MS = 1000;
-/** The others go on, but what a dead thread was about to read is lost. */
-const START_AGAIN =
-  'start again; if it comes back it is a bug: please report it with the stack that COLI_DEBUG=1 prints';
 /** How long close() lets a running read end before it stops the thread. */
 const CLOSE_GRACE_MS = 5000;
 
@@ -42,6 +41,8 @@ export interface ReadPoolOptions {
   /** Check the hash, where one is known, on the first load of each record. */
   readonly verify: boolean;
   readonly faults?: FaultPlan;
+  /** Copies of the model: each record has one drive from which it is read, here or from a copy. */
+  readonly mirrors?: MirrorOptions;
   /** Test hooks. */
   readonly hooks?: { readonly openFile?: OpenFunction; readonly pieceBytes?: number; readonly stuckMs?: number };
 }
@@ -57,6 +58,8 @@ export class ReadPool {
   /** One line when some file cannot be read directly. */
   readonly note: string | null;
   readonly readers: number;
+  /** The model's own drive and those of its mirrors: which records each has, and what has been read from it. */
+  readonly drives: Drives;
   readonly #o: ReadPoolOptions;
   readonly #descriptors: readonly number[];
   readonly #queue = new RequestQueue();
@@ -86,6 +89,7 @@ export class ReadPool {
     this.#descriptors = opened.descriptors;
     this.directIo = opened.direct;
     this.note = opened.note;
+    this.drives = new Drives(options.table, options.files, options.io, options.mirrors, options.hooks?.openFile);
   }
 
   /** Opens the files and starts the readers. Errors: FILE_OPEN_FAILED, DIRECT_IO_REFUSED, READER_DIED. */
@@ -174,12 +178,16 @@ export class ReadPool {
     if (state !== 'done' && state !== 'failed') {
       throw new InternalError('BAD_TICKET', `ticket ${ticket} is ${state}, not finished`);
     }
-    const result = { bytes: this.#queue.readBytes(ticket), serviceUs: this.#queue.serviceUs(ticket) };
+    const bytes = this.#queue.readBytes(ticket);
+    const drive = this.#queue.drive(ticket);
+    const result = { bytes, serviceUs: this.#queue.serviceUs(ticket) };
     const failure = state === 'failed' ? this.#queue.failure(ticket) : null;
+    if (failure === null) this.drives.count(drive, bytes);
+    this.drives.tellLosses();
     const record = this.#queue.record(ticket);
     this.#queue.release(ticket);
     this.#outstanding--;
-    if (failure) throw this.#error(failure, record);
+    if (failure) throw readError(failure, this.#o.table, record, this.#o.files);
     return result;
   }
 
@@ -195,6 +203,7 @@ export class ReadPool {
       table: table.toShared(),
       queue: this.#queue.buffer,
       descriptors: this.#descriptors,
+      mirrors: this.drives.shared(),
       arenas,
       verified: verify ? new Uint8Array(new SharedArrayBuffer(table.records)) : null,
       pieceBytes: hooks?.pieceBytes ?? MAX_PIECE_BYTES,
@@ -251,6 +260,7 @@ export class ReadPool {
       }),
     );
     closeFiles(this.#descriptors);
+    this.drives.close();
   }
 
   /** After a wait in vain. An 'exit' event cannot reach a blocked thread, so the system is asked whether threads live. */
@@ -286,43 +296,6 @@ export class ReadPool {
     this.#aliveReaders--;
     this.#queue.abandonReader(index, `reader ${index} ended`);
     if (this.#aliveReaders === 0) this.#queue.abandonQueued('the last reader ended');
-  }
-
-  #error(failure: Failure, record: number): StorageError {
-    const name = this.#o.table.name(record);
-    const file = this.#o.files[failure.file]?.path;
-    const { code, offset, expected, got, text } = failure;
-    const details: Record<string, unknown> = { record: name, file, offset, expected, got };
-    const where = `${name}: ${file} at byte ${offset}`;
-    switch (code) {
-      case 'READ_FAILED':
-        return new StorageError(code, `${where}: read failed (${text})`, {
-          details: { ...details, errno: text },
-          hint: 'check the disk (dmesg, SMART) and whether the file can be read with other tools',
-        });
-      case 'SHORT_READ':
-        return new StorageError(code, `${where}: the file ended after ${got} of ${expected} bytes`, {
-          details,
-          hint: 'the file was cut or replaced while in use: restore it and start again',
-        });
-      case 'HASH_MISMATCH': {
-        const sha256 = Buffer.from(this.#o.table.hash(record) ?? []).toString('hex');
-        return new StorageError(code, `${where}: SHA-256 is ${text}, the container says ${sha256}`, {
-          details: { record: name, file, offset, expected: sha256, got: text },
-          hint: 'the file is damaged: download or convert it again',
-        });
-      }
-      case 'PACK_FAILED':
-        return new StorageError(code, `${name}: packing failed: ${text}`, {
-          details: { record: name },
-          hint: 'the weights may be damaged: try --verify, or convert the model again',
-        });
-      case 'READER_DIED':
-        return new StorageError(code, `${name}: its reader thread died: ${text}`, {
-          details: { record: name },
-          hint: START_AGAIN,
-        });
-    }
   }
 }
 

@@ -4,7 +4,9 @@ import { readSync } from 'node:fs';
 import { parentPort, workerData } from 'node:worker_threads';
 import { osThreadId } from '../common/os-thread.ts';
 import type { PACKERS } from '../quant/pack.ts';
+import type { SharedMirrors } from './drives.ts';
 import { type FaultPlan, withFaults } from './faults.ts';
+import { MirrorState } from './mirror-state.ts';
 import { RecordLoader } from './record-loader.ts';
 import { RecordTable, type SharedRecordTable } from './record-table.ts';
 import { RequestQueue } from './request-queue.ts';
@@ -17,6 +19,7 @@ export interface ReaderData {
   readonly table: SharedRecordTable;
   readonly queue: SharedArrayBuffer;
   readonly descriptors: readonly number[];
+  readonly mirrors: SharedMirrors | null;
   readonly arenas: readonly WebAssembly.Memory[];
   readonly staging: { readonly arena: number; readonly offset: number } | null;
   readonly verified: Uint8Array | null;
@@ -37,6 +40,10 @@ const packers: typeof PACKERS = table.stagingBytes > 0 ? (await import('../quant
 const loader = new RecordLoader({
   table,
   descriptors: data.descriptors,
+  mirrors: data.mirrors && {
+    state: new MirrorState(data.mirrors.sizes, data.mirrors.state),
+    descriptors: data.mirrors.descriptors,
+  },
   arenas: data.arenas.map(arena => new Uint8Array(arena.buffer)),
   staging: data.staging,
   packers,
@@ -58,7 +65,7 @@ function serve(ticket: number): void {
   try {
     const failed = loader.load(queue.record(ticket), queue.arena(ticket), queue.destination(ticket));
     if (failed) queue.fail(ticket, failed);
-    else queue.complete(ticket, loader.readBytes, loader.serviceUs);
+    else queue.complete(ticket, loader.readBytes, loader.serviceUs, loader.drive);
   } catch (error) {
     // Only a bug of ours comes here; the request must not wait for ever, and this thread is not to be trusted.
     const text = error instanceof Error ? error.message : String(error);

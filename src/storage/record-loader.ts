@@ -3,6 +3,8 @@
 import { alignDown } from '../common/units.ts';
 import type { PACKERS } from '../quant/pack.ts';
 import type { ReadFunction } from './faults.ts';
+import { PRIMARY } from './mirror-route.ts';
+import type { MirrorState } from './mirror-state.ts';
 import { PAGE, type RecordTable } from './record-table.ts';
 import type { Failure, FailureCode } from './request-queue.ts';
 
@@ -13,12 +15,14 @@ export interface RecordLoaderOptions {
   readonly table: RecordTable;
   /** Descriptor of every file, by its index. */
   readonly descriptors: readonly number[];
+  /** Copies of the model: their descriptors by mirror, then by file. */
+  readonly mirrors?: { readonly state: MirrorState; readonly descriptors: readonly (readonly number[])[] } | null;
   /** All of each arena. */
   readonly arenas: readonly Uint8Array[];
   /** This reader's own staging area; null when no record is packed. */
   readonly staging: { readonly arena: number; readonly offset: number } | null;
   readonly packers: typeof PACKERS;
-  /** One byte per record, 1 = its hash was right once; null = hashes are not checked. */
+  /** One byte per record, a bit for each drive from which its hash was right once; null = hashes are not checked. */
   readonly verified: Uint8Array | null;
   readonly read: ReadFunction;
   /** A multiple of PAGE. */
@@ -28,19 +32,35 @@ export interface RecordLoaderOptions {
 }
 
 export class RecordLoader {
-  /** Of the latest load. */
+  /** Of the latest load: what came from the drive that gave the record, and the time in all its reads. */
   readBytes = 0;
   serviceUs = 0;
+  drive = PRIMARY;
   readonly #o: RecordLoaderOptions;
 
   constructor(options: RecordLoaderOptions) {
     this.#o = options;
   }
 
-  /** Brings a record to `destination` of an arena. Null = complete and right; anything else = do not use a byte of it. */
+  /**
+   * Brings a record to `destination` of an arena. Null = complete and right; anything else = do not use a byte of it. What a
+   * mirror cannot give comes from the model's own files, and so does then everything else of the mirror's file.
+   */
   load(record: number, arena: number, destination: number): Failure | null {
-    this.readBytes = 0;
+    const { mirrors, table } = this.#o;
+    const drive = mirrors ? mirrors.state.driveOf(record) : PRIMARY;
     this.serviceUs = 0;
+    const failed = this.#loadFrom(drive, record, arena, destination);
+    if (failed === null || !mirrors || drive === PRIMARY) return failed;
+    const own = this.#loadFrom(PRIMARY, record, arena, destination);
+    // what cannot be packed from either is not the mirror's fault
+    if (failed.code !== 'PACK_FAILED' || own === null) mirrors.state.giveUp(table, drive, record, failed);
+    return own;
+  }
+
+  #loadFrom(drive: number, record: number, arena: number, destination: number): Failure | null {
+    this.drive = drive;
+    this.readBytes = 0;
     const { table, staging } = this.#o;
     const packed = table.shape(record).packs.length > 0;
     if (packed && staging === null) return failure('PACK_FAILED', 'no staging area');
@@ -57,11 +77,12 @@ export class RecordLoader {
   }
 
   #readExtent(extent: number, buffer: Uint8Array, position: number): Failure | null {
-    const { table, descriptors, read, pieceBytes, onProgress } = this.#o;
+    const { table, descriptors, mirrors, read, pieceBytes, onProgress } = this.#o;
     const wanted = table.lead(extent) + table.extentBytes(extent);
     const limit = table.extentReadBytes(extent);
     const start = table.alignedOffset(extent);
-    const descriptor = descriptors[table.file(extent)];
+    const files = this.drive === PRIMARY ? descriptors : mirrors!.descriptors[this.drive - 1];
+    const descriptor = files[table.file(extent)];
     const began = performance.now();
     let got = 0;
     try {
@@ -87,14 +108,15 @@ export class RecordLoader {
   #checkHash(record: number, buffer: Uint8Array, base: number): Failure | null {
     const { table, verified } = this.#o;
     const expected = table.hash(record);
-    if (verified === null || expected === null || Atomics.load(verified, record) === 1) return null;
+    if (verified === null || expected === null || (Atomics.load(verified, record) & (1 << this.drive)) !== 0)
+      return null;
     const extent = table.firstExtent(record);
     const from = base + table.dataOffset(extent);
     const hash = sha256(buffer, from, from + table.extentBytes(extent));
     if (!hash.equals(expected)) {
       return this.#extentFailure('HASH_MISMATCH', extent, this.readBytes, hash.toString('hex'));
     }
-    Atomics.store(verified, record, 1);
+    Atomics.or(verified, record, 1 << this.drive);
     return null;
   }
 

@@ -58,6 +58,7 @@ const DESTINATION = 5;
 const FAILURE = 6;
 const FAILED_FILE = 7;
 const TEXT_BYTES = 8;
+const DRIVE = 9;
 const TICKET_WORDS = LINE;
 
 // Float64 results of a ticket.
@@ -226,7 +227,9 @@ export class RequestQueue {
     Atomics.add(this.#words, PROGRESS_WORD, 1);
   }
 
-  complete(ticket: number, readBytes: number, serviceUs: number): void {
+  /** `drive`: where the bytes came from. */
+  complete(ticket: number, readBytes: number, serviceUs: number, drive = 0): void {
+    this.#words[row(ticket) + DRIVE] = drive;
     this.#results[ticket * RESULT_WORDS + READ_BYTES] = readBytes;
     this.#results[ticket * RESULT_WORDS + SERVICE_US] = serviceUs;
     this.#publish(ticket, DONE);
@@ -256,6 +259,11 @@ export class RequestQueue {
   /** Microseconds spent inside reads. */
   serviceUs(ticket: number): number {
     return this.#results[ticket * RESULT_WORDS + SERVICE_US];
+  }
+
+  /** Number of the drive that the bytes came from: 0 = the model's own. */
+  drive(ticket: number): number {
+    return this.#words[row(ticket) + DRIVE];
   }
 
   failure(ticket: number): Failure {

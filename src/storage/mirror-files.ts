@@ -1,0 +1,177 @@
+/** Opens the files of mirrors: only those that are the model's own by size and header; the others are told and left alone. */
+
+import { closeSync, constants, fstatSync, openSync, realpathSync, statSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import { ColiError } from '../common/errors.ts';
+import { formatBytes, MIB } from '../common/units.ts';
+import type { Checkpoint, FileIdentity } from '../formats/checkpoint-types.ts';
+import { readExact } from '../formats/files.ts';
+import { closeFiles, type IoMode, type OpenFunction, openFiles } from './open-files.ts';
+
+/** Headers are compared in pieces: some have a hundred megabytes. */
+const COMPARE_BYTES = MIB;
+
+export interface Mirror {
+  readonly directory: string;
+  /** For each file of the model; -1 = not there, or not the same. */
+  readonly descriptors: readonly number[];
+  /** Files and bytes of the model that it has. */
+  readonly files: number;
+  readonly bytes: number;
+  readonly direct: boolean;
+  /** Lines to tell: what is not used and why. */
+  readonly notes: readonly string[];
+}
+
+/** The model that mirrors are copies of. `headerBytes`: how much of each file must be equal before its tensors may be read. */
+export interface Mirrored {
+  readonly files: readonly FileIdentity[];
+  readonly headerBytes: readonly number[];
+}
+
+/** Every file up to its first tensor: the whole header of safetensors, the whole metadata of GGUF. */
+export function mirroredFiles({ files, tensors }: Pick<Checkpoint, 'files' | 'tensors'>): Mirrored {
+  const headerBytes = files.map(file => file.bytes);
+  for (const { file, offset, bytes } of tensors.values()) {
+    if (bytes > 0) headerBytes[file] = Math.min(headerBytes[file], offset);
+  }
+  return { files, headerBytes };
+}
+
+/** Never throws: a mirror that cannot be used is a note. Close the descriptors that are not -1. */
+export function openMirrors(
+  directories: readonly string[],
+  model: Mirrored,
+  io: IoMode,
+  open: OpenFunction = openSync,
+): Mirror[] {
+  const seen = new Map<string, string>();
+  for (const { path } of model.files) seen.set(realPath(dirname(path)), 'the directory of the model itself');
+  return directories.map(directory => {
+    const real = realPath(directory);
+    const same = seen.get(real);
+    seen.set(real, 'given twice');
+    if (same !== undefined) return unused(directory, model, same);
+    return openMirror(directory, model, io, open);
+  });
+}
+
+export function closeMirrors(mirrors: readonly Mirror[]): void {
+  for (const { descriptors } of mirrors) closeFiles(descriptors.filter(descriptor => descriptor >= 0));
+}
+
+function openMirror(directory: string, model: Mirrored, io: IoMode, open: OpenFunction): Mirror {
+  const problem = directoryProblem(directory);
+  if (problem) return unused(directory, model, problem);
+  const descriptors: number[] = [];
+  const refused: string[] = [];
+  let missing = 0;
+  let buffered: string | null = null;
+  for (const [index, file] of model.files.entries()) {
+    descriptors.push(-1);
+    const path = join(directory, basename(file.path));
+    try {
+      const difference = differenceOf(path, file, model.headerBytes[index], open);
+      if (difference === null) {
+        const opened = openFiles([path], io, open);
+        descriptors[index] = opened.descriptors[0];
+        buffered ??= opened.note;
+      } else if (difference === MISSING) missing++;
+      else refused.push(`${path}: ${difference}`);
+    } catch (error) {
+      if (isTooManyFiles(error)) {
+        // what is left of the limit belongs to the model, and to the program
+        closeFiles(descriptors.filter(descriptor => descriptor >= 0));
+        return unused(directory, model, `too many open files (raise ulimit -n; ${model.files.length} are needed)`);
+      }
+      refused.push(error instanceof ColiError ? error.message : `${path}: ${(error as Error).message}`);
+    }
+  }
+  const usable = model.files.filter((_, index) => descriptors[index] >= 0);
+  const notes = refused.map(text => `mirror ${directory}: a file is not used: ${text}`);
+  if (missing === model.files.length) notes.push(`mirror ${directory}: it has no file of the model`);
+  if (buffered !== null) notes.push(`mirror ${directory}: ${buffered}`);
+  if (usable.some(file => sameDevice(join(directory, basename(file.path)), file.path))) {
+    notes.push(`mirror ${directory}: on the same device as the model: reading from both gains nothing`);
+  }
+  const bytes = usable.reduce((sum, file) => sum + file.bytes, 0);
+  return { directory, descriptors, files: usable.length, bytes, direct: buffered === null, notes };
+}
+
+const MISSING = 'not there';
+
+/** How a file differs from the model's as far as its header tells, in words; null = not at all. Throws what reading throws. */
+export function differenceOf(
+  path: string,
+  file: FileIdentity,
+  headerBytes: number,
+  open: OpenFunction = openSync,
+): string | null {
+  const stat = statSync(path, { throwIfNoEntry: false });
+  if (stat === undefined) return MISSING;
+  // before it is opened: opening a pipe waits for ever
+  if (!stat.isFile()) return 'not a regular file';
+  if (stat.size !== file.bytes) return `it has ${formatSize(stat.size)}, the model's file ${formatSize(file.bytes)}`;
+  const copy = open(path, constants.O_RDONLY);
+  try {
+    const original = open(file.path, constants.O_RDONLY);
+    try {
+      if (fstatSync(copy).size !== file.bytes) return 'it changes while it is read';
+      const at = firstDifference(original, file.path, copy, path, headerBytes);
+      return at < 0 ? null : `its header differs from that of the model's file, first at byte ${at}`;
+    } finally {
+      closeSync(original);
+    }
+  } finally {
+    closeSync(copy);
+  }
+}
+
+function firstDifference(a: number, aPath: string, b: number, bPath: string, bytes: number): number {
+  const left = new Uint8Array(Math.min(COMPARE_BYTES, bytes));
+  const right = new Uint8Array(left.length);
+  for (let at = 0; at < bytes; at += left.length) {
+    const length = Math.min(left.length, bytes - at);
+    readExact(a, left.subarray(0, length), at, aPath);
+    readExact(b, right.subarray(0, length), at, bPath);
+    if (Buffer.compare(left.subarray(0, length), right.subarray(0, length)) === 0) continue;
+    for (let i = 0; i < length; i++) if (left[i] !== right[i]) return at + i;
+  }
+  return -1;
+}
+
+function unused(directory: string, { files }: Mirrored, why: string): Mirror {
+  const notes = [`mirror ${directory} is not used: ${why}`];
+  return { directory, descriptors: files.map(() => -1), files: 0, bytes: 0, direct: true, notes };
+}
+
+/** Both figures exactly where rounding would make them look equal. */
+function formatSize(bytes: number): string {
+  return bytes < 1000 ? `${bytes} bytes` : `${bytes} bytes (${formatBytes(bytes)})`;
+}
+
+function sameDevice(a: string, b: string): boolean {
+  return statSync(a, { throwIfNoEntry: false })?.dev === statSync(b, { throwIfNoEntry: false })?.dev;
+}
+
+function directoryProblem(path: string): string | null {
+  try {
+    return statSync(path).isDirectory() ? null : 'it is not a directory';
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    return code === 'ENOENT' ? 'there is no such directory' : message;
+  }
+}
+
+function realPath(path: string): string {
+  try {
+    return realpathSync(path);
+  } catch {
+    return path;
+  }
+}
+
+function isTooManyFiles(error: unknown): boolean {
+  const codes = [error, (error as Error).cause].map(each => (each as NodeJS.ErrnoException | undefined)?.code);
+  return codes.some(code => code === 'EMFILE' || code === 'ENFILE');
+}
