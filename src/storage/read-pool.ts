@@ -170,17 +170,17 @@ export class ReadPool {
   }
 
   /**
-   * Takes the result of a request that is done or failed, and frees its ticket. Throws StorageError READ_FAILED,
+   * Takes the result of a request that is done or failed, and frees its ticket; `drive` 0 is the model's own. Throws StorageError READ_FAILED,
    * SHORT_READ, HASH_MISMATCH, PACK_FAILED or READER_DIED: then not a byte at the destination may be used.
    */
-  finish(ticket: number): { bytes: number; serviceUs: number } {
+  finish(ticket: number): { bytes: number; serviceUs: number; drive: number } {
     const state = this.#queue.state(ticket);
     if (state !== 'done' && state !== 'failed') {
       throw new InternalError('BAD_TICKET', `ticket ${ticket} is ${state}, not finished`);
     }
     const bytes = this.#queue.readBytes(ticket);
     const drive = this.#queue.drive(ticket);
-    const result = { bytes, serviceUs: this.#queue.serviceUs(ticket) };
+    const result = { bytes, serviceUs: this.#queue.serviceUs(ticket), drive };
     const failure = state === 'failed' ? this.#queue.failure(ticket) : null;
     if (failure === null) this.drives.count(drive, bytes);
     this.drives.tellLosses();
