@@ -5,12 +5,13 @@ import { errorToWire } from '../common/errors.ts';
 import { formatBytes, MIB } from '../common/units.ts';
 import { type ModelFiles, readModel } from '../engine/model-files.ts';
 import type { Checkpoint } from '../formats/checkpoint-types.ts';
-import { decodeRow, scalesFinite } from '../quant/decode.ts';
+import { decodeRow } from '../quant/decode.ts';
 import { layoutBytes } from '../quant/layouts.ts';
 import type { StoredPart, StoredRecord } from '../quant/stored.ts';
 import { ReadPool } from '../storage/read-pool.ts';
 import type { RecordTable } from '../storage/record-table.ts';
 import { fail, pass, skip } from './findings.ts';
+import { allFinite } from './finite.ts';
 import type { Context, Finding } from './types.ts';
 
 /** Large matrices are cut into pieces of a quarter of this, so that memory is bounded by it and by the largest expert. */
@@ -160,7 +161,7 @@ function notFinite(
     const { layout, rows, columns } = part;
     const at = table.partOffset(index, i);
     const bytes = placed.subarray(at, at + layoutBytes(layout, rows, columns));
-    if (scalesFinite(layout, bytes, rows, columns)) return [];
+    if (allFinite(layout, bytes, rows, columns)) return [];
     const place = placeOf(record, checkpoint);
     const role = place.expert === null ? null : ROLES[i];
     const { row, value } = firstWrong(part, bytes);

@@ -1,6 +1,6 @@
 /** Checks of what turns texts into ids: the tokenizer, and the chat template with conversations of the usual shapes. */
 
-import { ColiError, RequestError } from '../common/errors.ts';
+import { ColiError, errorToWire, RequestError } from '../common/errors.ts';
 import { TextService } from '../tokenizer/text-service.ts';
 import { fail, failed, pass, warn } from './findings.ts';
 import type { Check, Context, Finding } from './types.ts';
@@ -8,13 +8,20 @@ import type { Check, Context, Finding } from './types.ts';
 /** Composed letters, several scripts, an emoji of several characters, white space: byte-level tokenizers keep all of it. */
 const SAMPLE = 'Grüße, 你好, мир, ½ café 👩‍💻\n\tif (x != 0) { y }';
 
+const ASCII = 'Hello';
+
 async function tokenizer({ found }: Context): Promise<Finding> {
   const { controlStrings = [], chat } = found.family ?? {};
   const text = await TextService.open(found.path!, { controlStrings, stopTokens: chat?.stopTokens });
   found.text = text;
   const { vocabSize, addedTokens } = text.info;
-  const ids = await text.encode(SAMPLE, { controlTokens: false, surround: false });
-  const back = await text.decode(ids);
+  const plain = { controlTokens: false, surround: false };
+  // what cannot take this can take nothing
+  await text.encode(ASCII, plain);
+  const back = await text.encode(SAMPLE, plain).then(
+    ids => text.decode(ids),
+    error => errorToWire(error).message,
+  );
   const modelSize = found.files?.shape.vocabSize;
   const details = { vocabulary: vocabSize, added_tokens: addedTokens.length, model_vocabulary: modelSize ?? null };
   if (back !== SAMPLE) {
