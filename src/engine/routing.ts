@@ -4,8 +4,8 @@
  */
 
 import fs from 'node:fs';
-import { dirname } from 'node:path';
-import { KIB, MIB } from '../common/units.ts';
+import { basename, dirname } from 'node:path';
+import { MIB } from '../common/units.ts';
 import { DEFAULT_POLICY, type PolicyName } from '../experts/policies/policies.ts';
 import { choosePolicy } from '../experts/replay/choose.ts';
 import { RecentTrace, TraceFile } from '../experts/replay/recorder.ts';
@@ -23,8 +23,6 @@ const RECENT_TOKENS = 2000;
 const MAX_RECENT_BYTES = MIB;
 /** Of a lease in a trace, besides a byte for each expert. */
 const LEASE_BYTES = 6;
-/** Less is not worth a file. */
-const MIN_RECENT_BYTES = 4 * KIB;
 /** Opening may take this much longer to choose. */
 const CHOICE_MS = 300;
 const SUFFIX = '.trace';
@@ -33,7 +31,7 @@ export function traceHeader(files: Pick<ModelFiles, 'checkpoint' | 'shape' | 're
   const { shape, records, table, checkpoint } = files;
   return {
     model: modelIdentity(files),
-    label: checkpoint.directory,
+    label: basename(checkpoint.directory),
     experts: shape.experts,
     topK: shape.topK,
     expertBytes: records.firstExpert.map(first => (first < 0 ? 0 : table.readBytes(first))),
@@ -45,6 +43,8 @@ export class Routing {
   readonly #file: TraceFile | null;
   readonly #recent: RecentTrace | null;
   readonly #recentPath: string | null;
+  /** What earlier engines have left. */
+  readonly #before: Trace | null;
   readonly #header: TraceHeader;
   readonly #options: EngineOptions;
   readonly #note: (line: string) => void;
@@ -59,7 +59,9 @@ export class Routing {
     this.#recentPath = remembers
       ? (usagePlaces(directory, this.#header.model).find(place => place.writable)?.path ?? null)
       : null;
-    this.#recent = this.#recentPath === null ? null : new RecentTrace(this.#header, recentBytes(this.#header));
+    this.#before = this.#readBefore();
+    this.#recent =
+      this.#recentPath === null ? null : new RecentTrace(this.#header, recentBytes(this.#header), this.#before);
     this.observers = [this.#file, this.#recent].filter(observer => observer !== null);
   }
 
@@ -69,7 +71,7 @@ export class Routing {
     if (policy !== 'auto') return policy;
     const { experts, expertBytes } = this.#header;
     if (slots >= experts * expertBytes.filter(bytes => bytes > 0).length) return DEFAULT_POLICY;
-    const chosen = choosePolicy(this.#readRecent(), slots, CHOICE_MS);
+    const chosen = choosePolicy(this.#before, slots, CHOICE_MS);
     if (chosen.policy !== DEFAULT_POLICY) {
       const percent = (name: PolicyName) => `${((chosen.hitRates[name] ?? 0) * 100).toFixed(1)} %`;
       this.#note(
@@ -93,7 +95,7 @@ export class Routing {
     this.#saveRecent();
   }
 
-  #readRecent(): Trace | null {
+  #readBefore(): Trace | null {
     if (this.#recentPath === null) return null;
     try {
       const trace = readTrace(this.#recentPath + SUFFIX);
@@ -109,16 +111,13 @@ export class Routing {
     }
   }
 
-  /** A short run does not replace what a longer one has left. */
   #saveRecent(): void {
-    if (this.#recentPath === null || this.#recent === null) return;
-    const bytes = this.#recent.bytes();
-    if (bytes.length < MIN_RECENT_BYTES) return;
+    if (this.#recentPath === null || this.#recent === null || !this.#recent.isNew) return;
     const path = this.#recentPath + SUFFIX;
     const temporary = `${path}.${process.pid}.tmp`;
     try {
       makeDirectory(dirname(path));
-      fs.writeFileSync(temporary, bytes, { flag: 'wx' });
+      fs.writeFileSync(temporary, this.#recent.bytes(), { flag: 'wx' });
       fs.renameSync(temporary, path);
     } catch {
       fs.rmSync(temporary, { force: true });

@@ -37,7 +37,10 @@ class LeaseBuffer implements LeaseObserver {
   leaseBegins(layer: number, experts: Int32Array, uses: Int32Array, count: number): void {
     let pairs = 0;
     for (let i = 0; i < count; i++) pairs += uses[i];
-    const rows = Math.max(1, Math.round(pairs / this.#topK));
+    this.add(layer, Math.max(1, Math.round(pairs / this.#topK)), experts, count);
+  }
+
+  add(layer: number, rows: number, experts: ArrayLike<number>, count: number): void {
     this.used = encodeLease(this.bytes, this.used, layer, rows, experts, count, this.#experts);
   }
 }
@@ -137,25 +140,33 @@ export class RecentTrace implements LeaseObserver {
   readonly #header: TraceHeader;
   #current: LeaseBuffer;
   #previous: LeaseBuffer;
+  /** Something has been recorded. */
+  isNew = false;
 
-  constructor(header: TraceHeader, maxBytes: number) {
+  /** `before`: what was kept by an earlier one of the same model. */
+  constructor(header: TraceHeader, maxBytes: number, before: Trace | null = null) {
     this.#header = header;
     this.#current = new LeaseBuffer(header, maxBytes >> 1);
     this.#previous = new LeaseBuffer(header, maxBytes >> 1);
+    for (let lease = 0; lease < (before?.layer.length ?? 0); lease++) {
+      const { layer, rows, start, ids } = before!;
+      this.#makeRoom();
+      this.#current.add(layer[lease], rows[lease], ids.subarray(start[lease]), start[lease + 1] - start[lease]);
+    }
   }
 
   leaseBegins(layer: number, experts: Int32Array, uses: Int32Array, count: number): void {
-    if (this.#current.isFull) {
-      const emptied = this.#previous;
-      emptied.used = 0;
-      this.#previous = this.#current;
-      this.#current = emptied;
-    }
+    this.#makeRoom();
     this.#current.leaseBegins(layer, experts, uses, count);
+    this.isNew = true;
   }
 
-  get isEmpty(): boolean {
-    return this.#current.used === 0;
+  #makeRoom(): void {
+    if (!this.#current.isFull) return;
+    const emptied = this.#previous;
+    emptied.used = 0;
+    this.#previous = this.#current;
+    this.#current = emptied;
   }
 
   /** What is kept, as a trace file has it. */

@@ -1,0 +1,42 @@
+/** coli trace replay: what each eviction policy would have found in memory, and what could be found at all. */
+
+import { RequestError } from '../../common/errors.ts';
+import { comparePolicies, defaultSlots } from '../../experts/replay/compare.ts';
+import { expertCount } from '../../experts/replay/trace.ts';
+import { readTrace } from '../../experts/replay/trace-format.ts';
+import { EXIT_INTERRUPTED } from '../interrupts.ts';
+import { writeJson, writeText } from '../output.ts';
+import { Progress } from '../progress.ts';
+import { traceJson, traceText } from '../trace-report.ts';
+
+export interface TraceFlags {
+  slots?: number[];
+  json?: boolean;
+}
+
+export async function replayTrace(file: string, flags: TraceFlags): Promise<number> {
+  const trace = readTrace(file);
+  if (trace.ids.length === 0) {
+    throw new RequestError('TRACE_EMPTY', `${file} has no whole pass`, { hint: 'record a longer one with --trace' });
+  }
+  const slots = flags.slots ?? defaultSlots(trace);
+  for (const count of slots) checkSlots(count, trace.header.topK, expertCount(trace.header));
+  const progress = new Progress();
+  const results = comparePolicies(trace, slots, (done, total) => {
+    if (!flags.json) progress.update('replayed', done, total, (n, all) => `${Math.floor((100 * n) / all)} %`);
+    return false;
+  });
+  progress.clear();
+  if (results === null) return EXIT_INTERRUPTED;
+  if (flags.json) writeJson(traceJson(file, trace, results));
+  else writeText(traceText(file, trace, results));
+  return 0;
+}
+
+function checkSlots(slots: number, topK: number, experts: number): void {
+  if (slots >= topK && slots <= experts) return;
+  throw new RequestError('BAD_SLOTS', `--slots ${slots}: this trace can be replayed with ${topK} to ${experts} slots`, {
+    hint: 'leave --slots out for 10, 25, 50 and 75 % of all experts',
+    details: { slots },
+  });
+}
