@@ -141,6 +141,22 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
     .addHelpText('after', examples('coli rm ORG/NAME', 'coli rm ORG/NAME@REV --yes'))
     .action(async (name, flags) => done(await (await import('./commands/rm.ts')).rm(name, flags)));
 
+  program
+    .command('trace')
+    .description('look at routing traces, which --trace records')
+    .addHelpText('after', examples('coli run --trace FILE "What does grep do?"', 'coli trace replay FILE'))
+    .command('replay')
+    .description('what each policy would have found in memory, and the most that any could')
+    .argument('<file>', 'a file that --trace has written')
+    .addOption(
+      new Option('--slots <n,n,...>', 'expert slots (default: 10, 25, 50 and 75 % of all experts)').argParser(
+        slotCounts,
+      ),
+    )
+    .option(...JSON_FLAG)
+    .addHelpText('after', examples('coli trace replay FILE', 'coli trace replay FILE --slots 64,128 --json'))
+    .action(async (file, flags) => done(await (await import('./commands/trace.ts')).replayTrace(file, flags)));
+
   const evaluate = program
     .command('eval')
     .description('compare with references, measure perplexity and answers')
@@ -209,6 +225,11 @@ function addConvertFlags(command: Command, when = ''): Command {
       new Option('--dense <encoding>', `${when}encoding of everything else (default: q8)`).choices(['q8', 'bf16']),
     )
     .option('--dry-run', 'print the plan and write nothing');
+}
+
+/** "64,128": one or more numbers. */
+function slotCounts(text: string): number[] {
+  return text.split(',').map(wholeFrom1('--slots'));
 }
 
 /** "coli eval ppl": the command that the first words name, as far as there is one. */
