@@ -88,6 +88,14 @@ const expertSlots = (text: string): number | { share: number } => {
   });
 };
 
+const driveSpeeds = (text: string) => {
+  const speeds = text.split(',').map(each => (/^(\d+\.?\d*|\.\d+)$/.test(each.trim()) ? Number(each) : Number.NaN));
+  if (speeds.every(speed => Number.isFinite(speed))) return speeds;
+  throw new UsageError('BAD_FLAG', `--drive-speeds must be numbers with commas between them, not "${text}"`, {
+    hint: "write the GB/s of the model's drive and of each mirror, like 7,3.5",
+  });
+};
+
 const ENGINE_FLAGS: readonly FlagRow[] = [
   {
     flags: '--model <model>',
@@ -159,6 +167,16 @@ const ENGINE_FLAGS: readonly FlagRow[] = [
     help: 'record which experts are asked for, for coli trace replay',
     parse: notEmpty('--trace'),
   },
+  {
+    flags: '--mirror <dir>',
+    help: "a copy of the model's files on another drive, whole or in part; may be given up to 4 times",
+    parse: (text, previous) => [...((previous as string[] | undefined) ?? []), notEmpty('--mirror')(text)],
+  },
+  {
+    flags: '--drive-speeds <list>',
+    help: "GB/s of the model's drive and of each mirror, like 7,3.5 (default: measured at the start)",
+    parse: driveSpeeds,
+  },
   { flags: '--verify', help: "check each expert's hash when it is first read" },
 ];
 
@@ -220,6 +238,8 @@ export interface EngineFlags {
   activations?: Activations;
   prefetch?: 'off' | 'auto' | 'on';
   io?: IoMode;
+  mirror?: string[];
+  driveSpeeds?: number[];
   usage?: string;
   policy?: PolicyChoice;
   trace?: string;
@@ -287,6 +307,8 @@ export function engineOptions(flags: EngineFlags, model: string): EngineOptions 
     activations: flags.activations,
     prefetch: flags.prefetch,
     io: flags.io,
+    mirrors: flags.mirror,
+    driveSpeeds: flags.driveSpeeds,
     usage: flags.usage,
     policy: flags.policy,
     trace: flags.trace,

@@ -46,6 +46,10 @@ export interface EngineOptions {
   readonly io?: IoMode;
   /** Check container hashes on the first load of every record. */
   readonly verify?: boolean;
+  /** Directories with copies of the model's files, all or some, on other drives: at most 4. Each expert is read from one place. */
+  readonly mirrors?: readonly string[];
+  /** GB/s of the model's drive and of each mirror, which decide what comes from where. Default: measured at the start. */
+  readonly driveSpeeds?: readonly number[];
   /** Sessions: conversations in memory, and requests that are answered together; default 1. Each has room for `context` tokens. */
   readonly slots?: number;
   /** How keys and values are kept; default f32. bf16 takes half the memory and changes the numbers. */

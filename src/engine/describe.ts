@@ -6,6 +6,7 @@ import { encodingTable } from '../quant/resolve.ts';
 import { closeFiles, openFiles } from '../storage/open-files.ts';
 import type { EngineInfo, EngineOptions } from './api.ts';
 import { fingerprint } from './identity.ts';
+import { inspectMirrors } from './mirrors.ts';
 import { type ModelFiles, readModel } from './model-files.ts';
 import { type PlannedModel, planModel } from './model-plan.ts';
 import { withPlan } from './plan-options.ts';
@@ -30,7 +31,9 @@ export function inspectModel(wanted: EngineOptions): EngineInfo {
     directIo: opened.direct,
     ioNote: opened.note,
   };
-  return describe(files, options, planned, chosen);
+  const info = describe(files, options, planned, chosen);
+  info.notes.push(...inspectMirrors(options, files));
+  return info;
 }
 
 export interface Chosen {

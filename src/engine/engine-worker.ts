@@ -67,7 +67,8 @@ async function open(): Promise<void> {
   if (usage !== 'off') history = new UsageHistory(files, usage, line => (runtime ? noteLate(line) : early.push(line)));
   routing = new Routing(files, data.options, usage === 'on', line => (runtime ? noteLate(line) : early.push(line)));
   const observers = [...(history ? [history.recent] : []), ...routing.observers];
-  const hooks = { arenaBytes: data.arenaBytes, faults, observers, policy: (slots: number) => routing.policy(slots) };
+  const policy = (slots: number) => routing.policy(slots);
+  const hooks = { arenaBytes: data.arenaBytes, faults, observers, policy, onNote: noteLate };
   const { controlStrings, chat } = files.family;
   port.postMessage({ id: 0, family: { controlStrings, chat } satisfies FamilyTexts });
   runtime = await Runtime.open(data.options, progress => port.postMessage({ id: 0, progress }), hooks, files);

@@ -15,6 +15,7 @@ import type { Recorder } from '../telemetry/recorder.ts';
 import type { EngineInfo, EngineOptions, OpenProgress } from './api.ts';
 import { describe } from './describe.ts';
 import { type ModelFiles, readModel } from './model-files.ts';
+import { divideReads, mirrorOptions } from './mirrors.ts';
 import { type BuiltModel, planModel } from './model-plan.ts';
 import { withPlan } from './plan-options.ts';
 import { recordTelemetry } from './telemetry.ts';
@@ -27,6 +28,8 @@ export interface RuntimeHooks {
   /** The policy for so many slots; default: that of the options. */
   readonly policy?: (slots: number) => PolicyName;
 }
+  /** Lines worth telling that come up after the engine has been described. */
+  readonly onNote?: (line: string) => void;
 
 export class Runtime {
   readonly files: ModelFiles;
@@ -73,6 +76,14 @@ export class Runtime {
     const pool = await ReadPool.open({
       files: files.checkpoint.files,
       table: files.table,
+    const lost: string[] = [];
+    let runtime: Runtime | null = null;
+    const onLoss = (line: string, drive: number): void => {
+      runtime?.telemetry.note('mirror', drive);
+      if (runtime) hooks.onNote?.(line);
+      else lost.push(line);
+    };
+    const mirrors = mirrorOptions(options, files, onLoss);
       arenas: built.arenas.memories,
       readers: settings.readers,
       io: options.io ?? 'auto',
@@ -82,9 +93,12 @@ export class Runtime {
     });
     try {
       await built.compute.start(selected);
+      mirrors,
       built.weights.load(pool, (doneBytes, totalBytes) => onProgress({ phase: 'load', doneBytes, totalBytes }));
+    const divided: string[] = [];
       // the headers that say where everything lies were read before
       assertUnchanged(files.checkpoint.files);
+      if (mirrors) divided.push(...divideReads(pool, files, options, slots));
     } catch (error) {
       await Promise.all([pool.close(), built.compute.close()]);
       throw error;
@@ -96,7 +110,8 @@ export class Runtime {
       directIo: pool.directIo,
       ioNote: pool.note,
     });
-    const runtime = new Runtime(files, built, pool, info);
+    info.notes.push(...divided, ...lost);
+    runtime = new Runtime(files, built, pool, info);
     const { prefetch = 'auto' } = options;
     const policy = hooks.policy?.(slots.length) ?? chosenPolicy(options.policy);
     info.policy = policy;

@@ -16,6 +16,8 @@ const GOOD: Required<EngineOptions> = {
   chunk: 16,
   readers: 2,
   io: 'direct',
+  mirrors: ['/mirror'],
+  driveSpeeds: [7, 3.5],
   verify: true,
   slots: 2,
   kv: 'bf16',
@@ -47,7 +49,8 @@ test('options of the right types pass, also those that are left out', () => {
 });
 
 test.each(Object.keys(GOOD))('no wrong type is taken for a default: %s', field => {
-  for (const value of [null, {}, [], Symbol('x'), 10n, () => 1]) {
+  const list = Array.isArray(GOOD[field as keyof typeof GOOD]) ? [[]] : [];
+  for (const value of [null, {}, list, Symbol('x'), 10n, () => 1]) {
     expect(badOption(field, value)).toMatchObject({
       code: 'BAD_PARAMETER',
       message: expect.stringMatching(`^${field} must be `),
@@ -69,6 +72,10 @@ test.each([
   ['chunk', 1.5],
   ['readers', 0],
   ['io', 'mmap'],
+  ['mirrors', ['']],
+  ['mirrors', '/mirror'],
+  ['driveSpeeds', [-1]],
+  ['driveSpeeds', ['7']],
   ['kernels', 'fast'],
   ['prefetch', true],
   ['activations', 'int4'],

@@ -30,11 +30,19 @@ const COUNT: Rule = {
   what: 'a whole number above 0',
 };
 const BYTES: Rule = { accepts: isBytes, what: 'a number of bytes' };
+const SPEED: Rule = { accepts: isBytes, what: 'a number of GB/s' };
 const OBJECT: Rule = { accepts: isObject, what: 'an object' };
 const LIST: Rule = { accepts: Array.isArray, what: 'a list' };
 
 function oneOf(...values: readonly string[]): Rule {
   return { accepts: value => values.includes(value as string), what: `one of ${values.join(', ')}` };
+}
+
+function listOf({ accepts, what }: Rule): Rule {
+  return {
+    accepts: value => Array.isArray(value) && value.every(accepts),
+    what: `a list of values that are each ${what}`,
+  };
 }
 
 const OPTIONS: Rules<EngineOptions> = {
@@ -54,6 +62,8 @@ const OPTIONS: Rules<EngineOptions> = {
   chunk: COUNT,
   readers: COUNT,
   io: oneOf('auto', 'direct', 'buffered'),
+  mirrors: listOf(TEXT),
+  driveSpeeds: listOf(SPEED),
   verify: BOOLEAN,
   slots: NUMBER,
   kv: oneOf('f32', 'bf16'),

@@ -14,8 +14,8 @@ export interface MirrorOptions {
   readonly directories: readonly string[];
   /** Of every file: how many bytes of a copy must be equal before it is used (`mirroredFiles`). */
   readonly headerBytes: readonly number[];
-  /** Gets one line when a mirror fails for the first time; its records then come from the model's own files. */
-  readonly onLoss?: (line: string) => void;
+  /** Gets one line, and the number of the drive, when a mirror fails for the first time. */
+  readonly onLoss?: (line: string, drive: number) => void;
 }
 
 /** What a reader thread gets. */
@@ -32,7 +32,7 @@ export class Drives {
   readonly reads = new Float64Array(MAX_MIRRORS + 1);
   readonly #table: RecordTable;
   readonly #files: readonly FileIdentity[];
-  readonly #onLoss: (line: string) => void;
+  readonly #onLoss: (line: string, drive: number) => void;
   /** Null without a mirror that can be used. */
   readonly #state: MirrorState | null;
 
@@ -90,7 +90,7 @@ export class Drives {
   /** For the pool: tells what mirrors have failed since the last call. */
   tellLosses(): void {
     const losses = this.#state?.newLosses() ?? NONE;
-    for (const loss of losses) this.#onLoss(this.#lossText(loss));
+    for (const loss of losses) this.#onLoss(this.#lossText(loss), loss.drive);
   }
 
   shared(): SharedMirrors | null {
