@@ -240,9 +240,6 @@ export interface Kernels {
   /** x += y. Range: elements. */
   add(x: number, y: number, element0: number, element1: number): void;
 
-  /** x *= factor. Range: elements. */
-  scale(x: number, factor: number, element0: number, element1: number): void;
-
   /** x = min(max(x, -limit), limit). Range: elements. */
   clamp(x: number, limit: number, element0: number, element1: number): void;
 

@@ -139,11 +139,6 @@ const MUTANTS: { readonly [K in Op]: Readonly<Record<string, Kernels[K]>> } = {
     'last element left out': (x, y, element0, element1) => reference.add(x, y, element0, element1 - 1),
     'denormals flushed': mapped((x, y) => (Math.abs(f(x + y)) < 2 ** -126 ? 0 : x + y)),
   },
-  scale: {
-    'factor in double precision': (x, factor, element0, element1) => {
-      for (let i = element0; i < element1; i++) f32[(x >> 2) + i] *= factor;
-    },
-  },
   clamp: {
     'NaN becomes the limit': (x, limit, element0, element1) =>
       mapped(value => (value < f(limit) ? Math.max(value, -f(limit)) : limit))(x, x, element0, element1),

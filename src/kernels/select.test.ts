@@ -39,14 +39,14 @@ const wrong: KernelSources = {
   },
 };
 
-/** An addon of which every variant adds instead of scaling. */
+/** An addon of which every variant doubles instead of clamping. */
 const wrongNative: KernelSources = {
   compile: compileWasm,
   loadNative: () => {
     const addon = loadNative();
     const create: NativeAddon['create'] = (variant, arena) => {
       const inner = addon.create(variant, arena);
-      return { ...inner, scale: (x, _factor, from, to) => inner.add(x, x, from, to) };
+      return { ...inner, clamp: (x, _limit, from, to) => inner.add(x, x, from, to) };
     };
     return { ...addon, create };
   },
@@ -112,7 +112,7 @@ describe('fallback', () => {
   test.skipIf(native.length === 0)('native kernels that miscompute are not used, and that is a warning', () => {
     const selected = selectKernels('auto', wrongNative);
     expect(selected.name).toMatch(/^wasm-/);
-    expect(selected.warning).toContain(`${native[0]} cannot be used (self-test failed: scale`);
+    expect(selected.warning).toContain(`${native[0]} cannot be used (self-test failed: clamp`);
     expect(failure('native', wrongNative).code).toBe('KERNEL_UNAVAILABLE');
   });
 
@@ -202,13 +202,13 @@ test('kernels cross into a worker by name and module', async () => {
     import(${JSON.stringify(select)}).then(({ kernelsFor }) => {
       const { name, module, memory } = workerData;
       const kernels = kernelsFor(name, module)(memory);
-      kernels.scale(1024, 3, 0, 5);
+      kernels.add(1024, 1024, 0, 5);
       parentPort.postMessage(kernels.name);
     });`;
   const values = new Float32Array(memory.buffer, 1024, 6).fill(2);
   const worker = new Worker(source, { eval: true, workerData: { name, module, memory } });
   expect(await once(worker, 'message')).toEqual([name]);
-  expect([...values]).toEqual([6, 6, 6, 6, 6, 2]);
+  expect([...values]).toEqual([4, 4, 4, 4, 4, 2]);
   await worker.terminate();
 });
 

@@ -147,10 +147,10 @@ export function toBf16Case(seed: number, facts: { elements: number; kind: Roundi
   return scene;
 }
 
-export const ELEMENT_OPS = ['swiglu', 'swigluClamped', 'add', 'scale', 'clamp', 'sigmoid', 'sigmoidGate'] as const;
+export const ELEMENT_OPS = ['swiglu', 'swigluClamped', 'add', 'clamp', 'sigmoid', 'sigmoidGate'] as const;
 export type ElementOp = (typeof ELEMENT_OPS)[number];
 
-/** x, and y where there is one. `factor`: what is multiplied by, or the limit. */
+/** x, and y where there is one. `factor`: the limit. */
 export function elementCase(
   op: ElementOp,
   seed: number,
@@ -165,7 +165,6 @@ export function elementCase(
     swiglu: (k, from, to) => k.swiglu(x, y, x, from, to),
     swigluClamped: (k, from, to) => k.swigluClamped(x, y, x, factor, 1.702, from, to),
     add: (k, from, to) => k.add(x, y, from, to),
-    scale: (k, from, to) => k.scale(x, factor, from, to),
     clamp: (k, from, to) => k.clamp(x, factor, from, to),
     sigmoid: (k, from, to) => k.sigmoid(x, y, from, to),
     sigmoidGate: (k, from, to) => k.sigmoidGate(x, y, from, to),

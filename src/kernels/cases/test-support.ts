@@ -103,7 +103,6 @@ export const ROW_SCENES: Scenes<RowOp | 'copyColumns' | 'allFinite'> = {
   swiglu: () => elementScenes('swiglu', [1]),
   swigluClamped: () => elementScenes('swigluClamped', [7, 0.3, 1e9]),
   add: () => elementScenes('add', [1]),
-  scale: () => elementScenes('scale', [0.3, 0, Number.NaN]),
   clamp: () => elementScenes('clamp', [0.3, 1e9, 0, -1]),
   sigmoid: () => elementScenes('sigmoid', [1]),
   sigmoidGate: () => elementScenes('sigmoidGate', [1]),

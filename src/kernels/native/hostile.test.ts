@@ -30,7 +30,6 @@ const KINDS: Readonly<Record<Op, string>> = {
   swigluClamped: 'p p p f f c c',
   add: 'p p c c',
   addRows: 'p p c c c',
-  scale: 'p f c c',
   clamp: 'p f c c',
   toBf16: 'p p c c',
   softmax: 'p p c c c',

@@ -16,7 +16,6 @@ type RowKernels = Pick<
   | 'swigluClamped'
   | 'add'
   | 'addRows'
-  | 'scale'
   | 'clamp'
   | 'toBf16'
   | 'softmax'
@@ -97,10 +96,6 @@ export function rowKernels({ f32, i32, bytes, reduce16 }: ReferenceMemory): RowK
       for (let row = row0; row < row1; row++) {
         for (let i = 0; i < columns; i++) f32[(x >>> 2) + row * columns + i] += f32[(bias >>> 2) + i];
       }
-    },
-
-    scale(x, factor, element0, element1) {
-      for (let i = element0; i < element1; i++) f32[(x >>> 2) + i] *= f(factor);
     },
 
     clamp(x, limit, element0, element1) {

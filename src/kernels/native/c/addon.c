@@ -4,11 +4,11 @@
 #include "cpu.h"
 
 static const Op *const METHODS[] = {
-    &op_quantise,      &op_matmulTiles, &op_matmulFloat, &op_matmulExact, &op_embed,    &op_rmsNorm,
+    &op_quantise,      &op_matmulTiles, &op_matmulFloat, &op_matmulExact, &op_embed,      &op_rmsNorm,
     &op_layerNorm,     &op_rope,        &op_attention,   &op_indexScores, &op_selectKeys, &op_swiglu,
-    &op_swigluClamped, &op_add,         &op_addRows,     &op_scale,       &op_clamp,    &op_toBf16,
-    &op_softmax,       &op_sigmoid,     &op_sigmoidGate, &op_gateRows,    &op_copyColumns, &op_topK,
-    &op_combine,       &op_convSilu,    &op_deltaGates,  &op_deltaRule,   &op_allFinite,
+    &op_swigluClamped, &op_add,         &op_addRows,     &op_clamp,       &op_toBf16,     &op_softmax,
+    &op_sigmoid,       &op_sigmoidGate, &op_gateRows,    &op_copyColumns, &op_topK,       &op_combine,
+    &op_convSilu,      &op_deltaGates,  &op_deltaRule,   &op_allFinite,
 };
 enum { METHOD_COUNT = sizeof METHODS / sizeof METHODS[0] };
 

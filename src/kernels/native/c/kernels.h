@@ -165,7 +165,6 @@ typedef struct {
   void (*selectKeys)(const float *scores, int64_t stride, int64_t k, const int32_t *positions, int32_t *selection, int64_t selectionStride, uint32_t *scratch, int64_t row0, int64_t row1);
   void (*swiglu)(const float *gate, const float *up, float *y, int64_t element0, int64_t element1);
   void (*add)(float *x, const float *y, int64_t element0, int64_t element1);
-  void (*scale)(float *x, float factor, int64_t element0, int64_t element1);
   void (*clamp)(float *x, float limit, int64_t element0, int64_t element1);
   void (*toBf16)(const float *x, uint16_t *y, int64_t element0, int64_t element1);
   void (*softmax)(const float *x, float *y, int64_t columns, int64_t row0, int64_t row1);

@@ -53,13 +53,6 @@ static void run_add(Call *c) {
   if (!c->failed) c->arena->kernels->add(x, y, from, to);
 }
 
-static void run_scale(Call *c) {
-  const int64_t from = c->at[2], to = c->at[3];
-  checkRange(c, from, to);
-  float *x = span(c, 0, to, 4);
-  if (!c->failed) c->arena->kernels->scale(x, c->real[1], from, to);
-}
-
 static void run_clamp(Call *c) {
   const int64_t from = c->at[2], to = c->at[3];
   checkRange(c, from, to);

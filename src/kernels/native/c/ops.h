@@ -118,7 +118,6 @@ OP(indexScores, 13, REAL(4));
 OP(selectKeys, 9, 0);
 OP(swiglu, 5, 0);
 OP(add, 4, 0);
-OP(scale, 4, REAL(1));
 OP(clamp, 4, REAL(1));
 OP(toBf16, 4, 0);
 OP(softmax, 5, 0);

@@ -26,7 +26,6 @@ const KernelTable TABLE(VARIANT) = {
     .selectKeys = selectKeys,
     .swiglu = swiglu,
     .add = add,
-    .scale = scale,
     .clamp = clamp,
     .toBf16 = toBf16,
     .softmax = softmax,

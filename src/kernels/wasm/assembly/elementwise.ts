@@ -29,14 +29,6 @@ export function add(x: usize, y: usize, element0: i32, element1: i32): void {
   }
 }
 
-export function scale(x: usize, factor: f32, element0: i32, element1: i32): void {
-  const f = f32x4.splat(factor);
-  for (let i = element0; i < element1; i += 4) {
-    const at = <usize>i << 2, left = element1 - i;
-    store4(x + at, f32x4.mul(load4(x + at, left), f), left);
-  }
-}
-
 export function sigmoid(x: usize, y: usize, element0: i32, element1: i32): void {
   for (let i = element0; i < element1; i += 4) {
     const at = <usize>i << 2, left = element1 - i;

@@ -3,7 +3,7 @@
 export { attention } from './attention';
 export { convSilu, deltaGates, deltaRule } from './delta';
 export {
-  add, allFinite, clamp, scale, sigmoid, sigmoidGate, swiglu, swigluClamped, toBf16,
+  add, allFinite, clamp, sigmoid, sigmoidGate, swiglu, swigluClamped, toBf16,
 } from './elementwise';
 export { embed, matmulExact, matmulFloat } from './float-rows';
 export { indexScores, selectKeys } from './indexer';
