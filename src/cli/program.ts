@@ -65,6 +65,7 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
     );
   addSamplingFlags(addEngineFlags(run))
     .option('--raw', 'continue the text as it is, without the chat template')
+    .option('--profile', 'tell where the time went and what limits the speed, after some seconds of measuring')
     .option(...JSON_FLAG)
     .option(...QUIET)
     .addHelpText('after', examples('coli run --temperature 0 "What does grep do?"', 'coli run --raw - < text.txt'))

@@ -5,6 +5,8 @@ import type { GrammarSpec } from '../grammar/api.ts';
 import type { KernelChoice, KernelName } from '../kernels/kernels.ts';
 import type { KvEncoding } from '../layers/row-memory.ts';
 import type { Family } from '../models/family.ts';
+import type { TelemetryReader } from '../telemetry/reader.ts';
+import type { SpeedLimits } from '../telemetry/speed.ts';
 import type { IoMode } from '../storage/open-files.ts';
 import type { PlanFile } from './plan-schema.ts';
 
@@ -346,6 +348,13 @@ export interface Engine {
   readonly text: TextFacts;
   /** Throws once the engine has died (ENGINE_DIED) or is closed. */
   readonly status: EngineStatus;
+  /** What the engine has measured of itself, in shared memory: reading it asks nobody. */
+  readonly telemetry: TelemetryReader;
+  /**
+   * What the machine would allow, measured for a few seconds when no request runs. Experts in memory are given up for it, so it is
+   * for the end of a run.
+   */
+  measureLimits(): Promise<SpeedLimits>;
   /** Checks everything about a request and reads its prompt; computes nothing. Throws what `generate` would. */
   prepare(request: GenerateRequest, signal?: AbortSignal): Promise<PreparedRequest>;
   /**

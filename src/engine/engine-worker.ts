@@ -6,6 +6,8 @@ import { errorToWire, RequestError } from '../common/errors.ts';
 import { isRewindable } from '../layers/session-memory.ts';
 import type { Family } from '../models/family.ts';
 import { type FaultPlan, parseFaultPlan } from '../storage/faults.ts';
+import type { TelemetryShared } from '../telemetry/memory.ts';
+import type { SpeedLimits } from '../telemetry/speed.ts';
 import type { EngineInfo, EngineOptions, ScoreRequest } from './api.ts';
 import { Generation, type Order, type TokenizerFacts } from './generation.ts';
 import { DEFAULT_KV_DIR_BYTES, KvFiles } from './kv-files.ts';
@@ -31,6 +33,7 @@ export type EngineCommand =
   | { id: number; method: 'tokenizer'; facts: TokenizerFacts }
   | { id: number; method: 'generate'; order: Order; cancel: Int32Array }
   | { id: number; method: 'score'; request: ScoreRequest }
+  | { id: number; method: 'limits' }
   | { id: number; method: 'close' };
 
 /** What the client must know of the family before it can read a text. */
@@ -41,6 +44,7 @@ export interface Opened {
   readonly info: EngineInfo;
   readonly generationConfig: Readonly<Record<string, unknown>> | null;
   readonly eosIds: readonly number[];
+  readonly telemetry: TelemetryShared;
 }
 
 const port = parentPort!;
@@ -79,7 +83,11 @@ async function open(): Promise<void> {
   scheduler = new Scheduler(runtime, pool, status);
   const { info, eosIds } = runtime;
   const { generationConfig } = files.checkpoint;
-  port.postMessage({ id: 0, done: true, value: { info, generationConfig, eosIds } satisfies Opened });
+  port.postMessage({
+    id: 0,
+    done: true,
+    value: { info, generationConfig, eosIds, telemetry: runtime.telemetry.shared } satisfies Opened,
+  });
 }
 
 /** Before anything is loaded. */
@@ -143,18 +151,33 @@ function generate(id: number, order: Order, cancel: Int32Array): void {
   scheduler.add(new Generation(runtime, tokenizer, order, sink));
 }
 
-/** Scores from an empty session: what the first one held is forgotten. */
-function scoreAlone(request: ScoreRequest): Promise<unknown> {
+/** Runs when no answer is being made. */
+function whenAlone<T>(work: () => T): Promise<T> {
   return new Promise((resolve, reject) => {
     alone.push(() => {
       try {
-        resolve(score(runtime, sessions[0], request));
+        resolve(work());
       } catch (error) {
-        sessions[0].truncate(0);
         reject(error);
       }
     });
   });
+}
+
+/** Scores from an empty session: what the first one held is forgotten. */
+function scoreFirst(request: ScoreRequest): unknown {
+  try {
+    return score(runtime, sessions[0], request);
+  } catch (error) {
+    sessions[0].truncate(0);
+    throw error;
+  }
+}
+
+/** With the longest conversation in memory. */
+function limits(): SpeedLimits {
+  const longest = sessions.reduce((most, session) => (session.length > most.length ? session : most));
+  return runtime.measureLimits(longest.length > 0 ? longest : null);
 }
 
 async function execute(command: Exclude<EngineCommand, { method: 'generate' }>): Promise<unknown> {
@@ -163,7 +186,9 @@ async function execute(command: Exclude<EngineCommand, { method: 'generate' }>):
       tokenizer = command.facts;
       return undefined;
     case 'score':
-      return scoreAlone(command.request);
+      return whenAlone(() => scoreFirst(command.request));
+    case 'limits':
+      return whenAlone(limits);
     case 'close':
       pool.close();
       history?.close();

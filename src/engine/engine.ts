@@ -5,6 +5,8 @@ import { type ColiError, type ErrorWire, errorFromWire, InternalError } from '..
 import { within } from '../common/waiting.ts';
 import { workerUrl } from '../common/worker-url.ts';
 import type { FaultPlan } from '../storage/faults.ts';
+import { TelemetryReader } from '../telemetry/reader.ts';
+import type { SpeedLimits } from '../telemetry/speed.ts';
 import { TextService } from '../tokenizer/text-service.ts';
 import type {
   EncodeOptions,
@@ -86,6 +88,7 @@ export async function openEngine(
 class EngineClient implements Engine {
   info!: EngineInfo;
   #text!: TextService;
+  #telemetry!: TelemetryReader;
   #preparer!: Preparer;
   readonly #worker: Worker;
   readonly #onProgress: (progress: OpenProgress) => void;
@@ -137,8 +140,9 @@ class EngineClient implements Engine {
     if (service.status === 'fulfilled') this.#text = service.value!;
     if (opened.status === 'rejected') throw opened.reason;
     if (service.status === 'rejected') throw service.reason;
-    const { info, generationConfig, eosIds } = opened.value as Opened;
+    const { info, generationConfig, eosIds, telemetry } = opened.value as Opened;
     this.info = info;
+    this.#telemetry = new TelemetryReader(telemetry);
     this.#preparer = new Preparer(this.#text, info, { generationConfig, eosIds, constraints: this.#constraints });
     const { vocabSize, endOfTurnIds } = this.#text.info;
     const facts: TokenizerFacts = { tokenBytes: this.#text.tokenBytes, vocabSize, endOfTurnIds };
@@ -147,6 +151,14 @@ class EngineClient implements Engine {
 
   get text(): TextFacts {
     return { ...this.#text.info, chat: this.#chat };
+  }
+
+  get telemetry(): TelemetryReader {
+    return this.#telemetry;
+  }
+
+  measureLimits(): Promise<SpeedLimits> {
+    return this.#call({ method: 'limits' }) as Promise<SpeedLimits>;
   }
 
   get status(): EngineStatus {

@@ -12,12 +12,15 @@ import type { FaultPlan } from '../storage/faults.ts';
 import { ReadPool } from '../storage/read-pool.ts';
 import { requireHashes } from '../storage/record-table.ts';
 import type { Recorder } from '../telemetry/recorder.ts';
+import type { SpeedLimits } from '../telemetry/speed.ts';
 import type { EngineInfo, EngineOptions, OpenProgress } from './api.ts';
 import { describe } from './describe.ts';
 import { type ModelFiles, readModel } from './model-files.ts';
 import { divideReads, mirrorOptions } from './mirrors.ts';
 import { type BuiltModel, planModel } from './model-plan.ts';
 import { withPlan } from './plan-options.ts';
+import type { Session } from './session.ts';
+import { measureLimits } from './speed-limits.ts';
 import { recordTelemetry } from './telemetry.ts';
 
 /** Observers of leases; and for tests small arenas and injected read faults. */
@@ -126,6 +129,11 @@ export class Runtime {
       observers,
     });
     return runtime;
+  }
+
+  /** See speed-limits.ts; to be called while no request runs. */
+  measureLimits(session: Session | null): SpeedLimits {
+    return measureLimits(this, session, this.#pool);
   }
 
   async close(): Promise<void> {

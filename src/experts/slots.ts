@@ -167,6 +167,16 @@ export class Slots {
     return left;
   }
 
+  /** Gives up what nobody keeps for good, while there is no lease and no read. Gives the slots that are empty now. */
+  vacate(): number[] {
+    const empty: number[] = [];
+    for (let slot = 0; slot < this.count; slot++) {
+      if (this.#state[slot] === READY && !this.pinned[slot]) this.#empty(slot);
+      if (this.#state[slot] === FREE) empty.push(slot);
+    }
+    return empty;
+  }
+
   newPass(): void {
     this.#pass = (this.#pass + 1) | 0;
   }
@@ -195,7 +205,9 @@ export class Slots {
     this.#policy.use(slot);
     const bytes = this.#bytesIn(slot);
     counters.hitBytes += bytes;
-    if (this.pinned[slot]) {
+    const isAhead = this.ahead[slot] === GUESSED || (this.ahead[slot] === WARM && this.#state[slot] === LOADING);
+    // each hit is counted in one tier
+    if (this.pinned[slot] && !isAhead) {
       counters.pinnedHits++;
       counters.pinnedBytes += bytes;
     }

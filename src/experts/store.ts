@@ -94,7 +94,7 @@ export class ExpertStore {
     this.#observers = observers;
     this.#slots = new Slots(slots, this.#records, pool, table, policy, this.counters);
     this.#slots.onRead = (bytes, serviceUs, drive) => {
-      for (const observer of observers) observer.readEnds?.(bytes, serviceUs, drive);
+      for (const observer of this.#observers) observer.readEnds?.(bytes, serviceUs, drive);
     };
     this.#ahead = new ReadAhead(this.#slots, pool, this.experts, record => table.readBytes(record));
     this.#policy = policy;
@@ -115,6 +115,22 @@ export class ExpertStore {
 
   get slotCount(): number {
     return this.#slots.count;
+  }
+
+  /** Gives up the experts that nobody keeps for good. Gives the places of the empty slots, to be read to before the next lease. */
+  vacate(): Place[] {
+    return this.#slots.vacate().map(slot => this.#slots.places[slot]);
+  }
+
+  /** Whatever `work` asks for, no observer hears of it. */
+  unobserved(work: () => void): void {
+    const observers = this.#observers;
+    this.#observers = [];
+    try {
+      work();
+    } finally {
+      this.#observers = observers;
+    }
   }
 
   /** Writes where each expert is, at layer * experts + expert: 0 not in memory, 1 on its way, 2 in memory, 3 there for good. */

@@ -6,6 +6,8 @@ import { onTestFinished } from 'vitest';
 import * as z from 'zod';
 import { RequestError } from '../common/errors.ts';
 import type { Engine, EngineInfo, EngineStatus, Prompt } from '../engine/api.ts';
+import { createTelemetry } from '../telemetry/memory.ts';
+import { TelemetryReader } from '../telemetry/reader.ts';
 import { AdmissionQueue } from './admission.ts';
 import { type AppParts, createApp } from './app.ts';
 import type { Dialect } from './dialect.ts';
@@ -59,6 +61,10 @@ export const testEngine: Engine = {
     chat: { stopTokens: [], thinking: { variable: null } },
   },
   status: testStatus,
+  telemetry: new TelemetryReader(createTelemetry({ layers: 2, experts: 4 })),
+  measureLimits: async () => {
+    throw new Error('a server does not measure');
+  },
   prepare: async () => ({
     promptIds: [0],
     sampling: {

@@ -1,5 +1,13 @@
 import { expect, it } from 'vitest';
-import { BUCKETS, bucketOf, bucketStart, distribution, HISTOGRAM_WORDS, MAX_RELATIVE_ERROR, observe } from './histogram.ts';
+import {
+  BUCKETS,
+  bucketOf,
+  bucketStart,
+  distribution,
+  HISTOGRAM_WORDS,
+  MAX_RELATIVE_ERROR,
+  observe,
+} from './histogram.ts';
 
 /** A generator of numbers in [0, 1) that gives the same ones every time. */
 function randomFrom(seed: number): () => number {

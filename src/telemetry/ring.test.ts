@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { decodeEvent } from './events.ts';
 import { WORK_COUNT, WORK_NAMES } from './fields.ts';
-import { RingReader, ringBytes, RingWriter } from './ring.ts';
+import { RingReader, RingWriter, ringBytes } from './ring.ts';
 
 const RECORDS = 8;
 

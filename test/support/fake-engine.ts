@@ -10,6 +10,8 @@ import type {
   Prompt,
   TextFacts,
 } from '../../src/engine/api.ts';
+import { createTelemetry } from '../../src/telemetry/memory.ts';
+import { TelemetryReader } from '../../src/telemetry/reader.ts';
 
 export interface FakeOptions {
   /** The engine has made the whole answer before any of it is read. */
@@ -104,6 +106,10 @@ export function fakeEngine(options: FakeOptions): FakeEngine {
     },
     textOf: ids => ids.map(id => texts[id]).join('|'),
     info: { fingerprint: 'abc' } as EngineInfo,
+    telemetry: new TelemetryReader(createTelemetry({ layers: 1, experts: 1 })),
+    measureLimits: async () => {
+      throw new Error('there is nothing to measure');
+    },
     text: {
       hasTemplate: true,
       template: null,

@@ -1,13 +1,15 @@
 /** coli run: one prompt, one answer. */
 
 import { UsageError } from '../../common/errors.ts';
-import type { Prompt } from '../../engine/api.ts';
+import type { Engine, Prompt } from '../../engine/api.ts';
+import { type Profile, profileOf } from '../../telemetry/profile.ts';
 import { streamAnswer } from '../answer.ts';
 import { EXIT_INTERRUPTED, Interrupts } from '../interrupts.ts';
 import { memoryJson, tellMemory } from '../memory-report.ts';
 import { openModel, runNotes } from '../model.ts';
 import { type EngineFlags, generateOptions, type SamplingFlags } from '../options.ts';
 import { dimNote, outputClosed, writeAnswer, writeJson, writeReasoning } from '../output.ts';
+import { profileReport } from '../profile-report.ts';
 import { Progress } from '../progress.ts';
 import { readPrompt } from '../prompt-input.ts';
 import { answerFooter, answerJson, seedFigure } from '../report.ts';
@@ -17,6 +19,7 @@ export interface RunFlags extends EngineFlags, SamplingFlags {
   raw?: boolean;
   json?: boolean;
   quiet?: boolean;
+  profile?: boolean;
 }
 
 export async function run(words: readonly string[], flags: RunFlags): Promise<number> {
@@ -45,9 +48,10 @@ export async function run(words: readonly string[], flags: RunFlags): Promise<nu
     thought.end();
     const interrupted = answer.end.finishReason === 'cancelled' && !outputClosed.aborted;
     const { plan } = engine.info;
+    const profile = flags.profile ? await profileOfAnswer(engine, interrupted || outputClosed.aborted) : null;
     if (flags.json) {
       const json = answerJson(engine.info.directory, answer, runNotes(flags, engine.info));
-      writeJson({ ...json, memory: memoryJson(plan) });
+      writeJson({ ...json, memory: memoryJson(plan), ...(profile && { profile }) });
     }
     if (!flags.json) {
       const ended = lastChar === '\n';
@@ -58,11 +62,18 @@ export async function run(words: readonly string[], flags: RunFlags): Promise<nu
         dimNote(`[${answerFooter(answer, engine.info.context)}${seedFigure(answer.start.sampling)}]`);
       }
       tellMemory(plan, quiet);
+      if (profile) dimNote(profileReport(profile));
     }
     return interrupted ? EXIT_INTERRUPTED : 0;
   } finally {
     await engine.close();
   }
+}
+
+/** What the answer took; and, unless the user is leaving, what the machine would have allowed. */
+async function profileOfAnswer(engine: Engine, isLeaving: boolean): Promise<Profile> {
+  const limits = isLeaving ? null : await engine.measureLimits();
+  return profileOf(engine.telemetry.lastRequest(), limits);
 }
 
 /** Reasoning on its way out; what follows has a line of its own. */

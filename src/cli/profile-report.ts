@@ -1,0 +1,158 @@
+/** What `run --profile` prints after the answer: where the time went, and how much of the machine that is. At most 80 columns. */
+
+import { formatBytes } from '../common/units.ts';
+import { TIERS } from '../telemetry/fields.ts';
+import type { Distribution } from '../telemetry/histogram.ts';
+import type { Period, Profile } from '../telemetry/profile.ts';
+
+const SLOWEST_LAYERS = 3;
+
+const PHASE_NAMES: Readonly<Record<string, string>> = {
+  embed: 'embedding',
+  mixer: 'attention',
+  dense: 'dense MLPs',
+  router: 'routers',
+  guess: 'look-ahead',
+  experts: 'experts',
+  shared: 'shared experts',
+  head: 'output matrix',
+  sampler: 'sampler',
+  other: 'other',
+};
+
+const LIMITS: Readonly<Record<string, string>> = {
+  disk: 'the disk',
+  DRAM: 'memory',
+  compute: 'arithmetic',
+  latency: 'latency: disk and arithmetic explain little of the time',
+};
+
+export function profileReport(profile: Profile): string {
+  const { prompt, decode } = profile;
+  const lines = ['', 'where the time went                 decode            share         prompt'];
+  const names = Object.keys(decode.phases_us);
+  const row = (name: string, at: (period: Period) => number) =>
+    `  ${name.padEnd(20)}${perToken(decode, at).padStart(18)}${share(decode, at).padStart(13)}${perToken(prompt, at).padStart(23)}`;
+  for (const phase of names) {
+    if (decode.phases_us[phase] + prompt.phases_us[phase] > 0)
+      lines.push(row(PHASE_NAMES[phase], p => p.phases_us[phase]));
+  }
+  lines.push(
+    row('waiting for disk', p => p.wait_us),
+    row('all', p => p.total_us),
+  );
+  lines.push('', 'experts                              pinned    cached     ahead      disk');
+  lines.push(...tierLines('decode', decode), ...tierLines('prompt', prompt));
+  lines.push('', 'disk           per token      service      waited   overlapped  read in vain');
+  lines.push(...diskLines('decode', decode), ...diskLines('prompt', prompt));
+  lines.push('', 'percentiles                      p50       p90       p99       max     count');
+  for (const [name, of] of Object.entries(profile.percentiles)) lines.push(...percentileLines(name, of));
+  lines.push(...slowestLines(profile));
+  lines.push('', ...speedLines(profile));
+  return lines.join('\n');
+}
+
+/** Prompts have many rows in a step, answers one. */
+function tokensOf({ rows }: Period): number {
+  return rows;
+}
+
+function perToken(period: Period, at: (period: Period) => number): string {
+  const tokens = tokensOf(period);
+  return tokens === 0 ? '-' : `${milliseconds(at(period) / tokens)} /token`;
+}
+
+function share(period: Period, at: (period: Period) => number): string {
+  return period.total_us === 0 ? '-' : percent(at(period) / period.total_us);
+}
+
+function tierLines(name: string, { experts, rows }: Period): string[] {
+  if (rows === 0 || experts.requests === 0) return [];
+  const cells = (values: readonly string[]) => values.map(value => value.padStart(10)).join('');
+  const hits = TIERS.map(tier => percent(experts[tier].hits / experts.requests));
+  const bytes = TIERS.map(tier => formatBytes(Math.round(experts[tier].bytes / rows)));
+  return [
+    `  ${`${name}, share asked for`.padEnd(31)}${cells(hits)}`,
+    `  ${`${name}, bytes/token`.padEnd(31)}${cells(bytes)}`,
+  ];
+}
+
+function diskLines(name: string, { disk, wait_us, rows }: Period): string[] {
+  if (rows === 0) return [];
+  const cells = [
+    formatBytes(Math.round(disk.bytes / rows)).padStart(14),
+    milliseconds(disk.service_us / rows).padStart(13),
+    milliseconds(wait_us / rows).padStart(12),
+    milliseconds(disk.overlap_us / rows).padStart(13),
+    formatBytes(Math.round(disk.wasted_bytes / rows)).padStart(14),
+  ];
+  const drives = disk.bytes_by_drive.flatMap((bytes, drive) =>
+    bytes > 0 ? [`${drive === 0 ? 'own drive' : `mirror ${drive}`} ${percent(bytes / disk.bytes)}`] : [],
+  );
+  const line = `  ${name.padEnd(10)}${cells.join('')}`;
+  return drives.length > 1 ? [line, `  ${name}, drives: ${drives.join(', ')}`] : [line];
+}
+
+const HISTOGRAM_TITLES: Readonly<Record<string, string>> = {
+  token_us: 'time of a token',
+  first_token_us: 'time to first token',
+  layer_wait_us: 'wait of a layer',
+  read_us: 'read of an expert',
+  prompt_token_us: 'prompt, per token',
+};
+
+function percentileLines(name: string, { p50, p90, p99, max, count }: Distribution): string[] {
+  if (count === 0) return [];
+  const cells = [p50, p90, p99, max].map(us => milliseconds(us ?? 0).padStart(10)).join('');
+  return [`  ${HISTOGRAM_TITLES[name].padEnd(24)}${cells}${String(count).padStart(10)}`];
+}
+
+function slowestLines({ layers, decode, prompt }: Profile): string[] {
+  const [mode, period] = decode.rows > 0 ? (['decode', decode] as const) : (['prompt', prompt] as const);
+  const { total_us, wait_us, disk_hits, requests } = layers[mode];
+  if (period.rows === 0) return [];
+  const order = total_us.map((_, layer) => layer).sort((a, b) => total_us[b] - total_us[a]);
+  const lines = order.slice(0, SLOWEST_LAYERS).map(layer => {
+    const missed =
+      requests[layer] > 0 ? `, ${percent(disk_hits[layer] / requests[layer])} of its experts from disk` : '';
+    const time = milliseconds(total_us[layer] / period.rows);
+    return `  layer ${String(layer).padEnd(4)}${time.padStart(10)} /token, ${milliseconds(wait_us[layer] / period.rows)} of it waiting${missed}`;
+  });
+  return ['', `slowest layers (${mode})`, ...lines];
+}
+
+function speedLines({ speed, limits }: Profile): string[] {
+  if (!limits) return [];
+  const lines = [
+    'what the machine allows, measured just now',
+    `  disk       ${rate(limits.disk_bytes_per_second)}, ${limits.readers} reads at a time`,
+    `  memory     ${rate(limits.memory_bytes_per_second)}`,
+    `  arithmetic ${limits.compute_us === null ? 'not measured' : `${milliseconds(limits.compute_us)} /token with its experts in memory`}`,
+  ];
+  if (!speed) return [...lines, '', 'phi: not known, because no token was decoded after the first'];
+  const { disk_us, memory_us, compute_us } = speed;
+  const known = (us: number | null) => (us === null ? '?' : milliseconds(us));
+  return [
+    ...lines,
+    '',
+    `ceiling of a token: disk ${known(disk_us)} (${formatBytes(Math.round(speed.needed_bytes))}), memory ${known(memory_us)}, arithmetic ${known(compute_us)}`,
+    `phi ${speed.phi.toFixed(2)} = ${milliseconds(speed.ceiling_us)} / ${milliseconds(speed.measured_us)} measured; limit: ${LIMITS[speed.limit]}`,
+    `    ${speed.phi_serial.toFixed(2)} of an engine that reads and computes in turns (${milliseconds(speed.serial_us)})`,
+  ];
+}
+
+function rate(bytesPerSecond: number | null): string {
+  return bytesPerSecond === null ? 'not measured' : `${formatBytes(Math.round(bytesPerSecond))}/s`;
+}
+
+function percent(value: number): string {
+  return `${(100 * value).toFixed(1)} %`;
+}
+
+/** Three digits and more: "0.012 ms", "1.23 ms", "123 ms". */
+function milliseconds(us: number): string {
+  const ms = us / 1000;
+  if (ms >= 100) return `${ms.toFixed(0)} ms`;
+  if (ms >= 10) return `${ms.toFixed(1)} ms`;
+  return `${ms.toFixed(ms >= 1 || ms === 0 ? 2 : 3)} ms`;
+}
