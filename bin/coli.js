@@ -16,7 +16,8 @@ if (Number(process.versions.node.split('.')[0]) >= MIN_MAJOR) await start();
 else startOnNewerNode();
 
 async function start() {
-  enableCompileCache();
+  // doctor promises to write nothing
+  if (process.argv[2] !== 'doctor') enableCompileCache();
   // A checkout runs its sources; an installed package has only the compiled files.
   const source = new URL('../src/cli/main.ts', import.meta.url);
   const built = new URL('../dist/cli/main.js', import.meta.url);

@@ -101,6 +101,9 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
   addEngineFlags(program.command('doctor').description('look for what is wrong with the machine and the model'))
     .option('--deep', 'read every byte: hashes, and numbers that are none')
     .option('--quick', 'do not measure the disk')
+    .option('--slots <n>', 'conversations in memory, as for coli serve (default: 1)', wholeFrom1('--slots'))
+    .addOption(new Option('--kv <encoding>', 'keys and values in memory (default: f32)').choices(['f32', 'bf16']))
+    .addOption(new Option('--kv-dir <dir>', 'look at this directory of coli serve too').argParser(notEmpty('--kv-dir')))
     .option(...JSON_FLAG)
     .addHelpText('after', examples('coli doctor --model DIR --ram 4G', 'coli doctor --model ORG/NAME --deep'))
     .action(async flags => done(await (await import('./commands/doctor.ts')).doctor(flags)));

@@ -6,6 +6,7 @@ import { errorToWire } from '../common/errors.ts';
 import { formatBytes, GIB } from '../common/units.ts';
 import { automaticBudget, memoryFacts } from '../engine/machine.ts';
 import { planModel } from '../engine/model-plan.ts';
+import { withPlan } from '../engine/plan-options.ts';
 import type { KernelName, NativeName } from '../kernels/kernels.ts';
 import { loadNative } from '../kernels/native/native.ts';
 import { selectKernels } from '../kernels/select.ts';
@@ -103,7 +104,7 @@ function memoryAvailable({ host }: Context): Finding {
 
 function plan({ options, found }: Context): Finding {
   const files = found.files!;
-  const { summary, notes } = planModel(files, { ...options, model: files.checkpoint.directory });
+  const { summary, notes } = planModel(files, withPlan({ ...options, model: files.checkpoint.directory }));
   const { total, budget, expertSlots, smallestBudget } = summary;
   const experts = files.shape.moeLayers.length * files.shape.experts;
   const details = {

@@ -2,14 +2,95 @@
 
 import fs from 'node:fs';
 import { join, resolve } from 'node:path';
-import { fingerprint } from '../engine/identity.ts';
+import { errorToWire } from '../common/errors.ts';
+import { fingerprint, modelIdentity } from '../engine/identity.ts';
 import { BLOCK_NAME, KV_HEADER_BYTES } from '../engine/kv-block-file.ts';
+import type { ModelFiles } from '../engine/model-files.ts';
+import { checkPlanModel, readPlanFile } from '../engine/plan-options.ts';
+import { usageMode } from '../engine/usage.ts';
+import { usagePlaces } from '../engine/usage-place.ts';
+import { leaseCount } from '../experts/replay/trace.ts';
+import { readTrace } from '../experts/replay/trace-format.ts';
+import { readUsage } from '../experts/usage/usage-file.ts';
+import { isThere } from '../formats/files.ts';
+import { closeMirrors, mirroredFiles, openMirrors } from '../storage/mirror-files.ts';
 import { fail, pass, skip, warn } from './findings.ts';
 import type { Check, Context, Finding } from './types.ts';
 
 /** Headers of so many blocks are looked at: a directory may hold a hundred thousand. */
 const MAX_BLOCKS_READ = 1000;
 const WRITABLE_BY_OTHERS = 0o022;
+
+/** Of the last passes, behind the name of the history of use. */
+const TRACE_SUFFIX = '.trace';
+
+/** Every file from which a history may come. */
+function usageFiles(files: ModelFiles, options: Context['options']): string[] {
+  const mode = usageMode(options.usage);
+  if (mode === 'off') return [];
+  if (mode !== 'on' && mode !== 'read') return [resolve(mode)];
+  return usagePlaces(files.checkpoint.directory, modelIdentity(files)).map(({ path }) => path);
+}
+
+function usage({ found, options }: Context): Finding {
+  const files = found.files!;
+  const places = usageFiles(files, options);
+  if (places.length === 0) return skip('no history is kept: --usage off');
+  const { layers, experts, topK } = files.shape;
+  const owner = { identity: modelIdentity(files), shape: { layers, experts, topK } };
+  const reads = places.map(path => ({ path, read: readUsage(path, owner) }));
+  const details = { files: reads.map(({ path, read }) => ({ path, state: read.kind })) };
+  const wrong = reads.find(({ read }) => read.kind === 'damaged' || read.kind === 'foreign');
+  if (wrong && 'why' in wrong.read) {
+    return warn(`the file ${wrong.read.why}`, `move ${wrong.path} away: a new history begins`, details);
+  }
+  const whole = reads.find(({ read }) => read.kind === 'whole')?.read;
+  if (whole?.kind !== 'whole') return pass('none yet: it begins with the first answer', details);
+  return pass(`a history of ${whole.usage.tokens} tokens`, { ...details, tokens: whole.usage.tokens });
+}
+
+/** The memory of the last passes, by which the eviction policy is chosen. */
+function trace({ found, options }: Context): Finding {
+  const files = found.files!;
+  const path = usageFiles(files, options)
+    .map(place => place + TRACE_SUFFIX)
+    .find(isThere);
+  if (path === undefined) return pass('none yet: it begins with a longer answer');
+  try {
+    const trace = readTrace(path);
+    const details = { path, passes_of_layers: leaseCount(trace), cut: trace.isCut };
+    if (trace.header.model === modelIdentity(files)) return pass('the last passes can be read', details);
+    return warn('the memory of the last passes is of another model', `delete ${path}: it is made again`, details);
+  } catch (error) {
+    const { message, code } = errorToWire(error);
+    return warn(message, `delete ${path}: it is made again`, { path, code });
+  }
+}
+
+function plan({ found, options }: Context): Finding {
+  if (options.plan === undefined) return skip('no --plan given');
+  const plan = typeof options.plan === 'string' ? readPlanFile(options.plan) : options.plan;
+  checkPlanModel(plan, found.files!);
+  return pass('the plan can be read and is of this model', { version: plan.version });
+}
+
+/** Sizes and headers; with --deep the bytes too are what coli mirror verify is for. */
+function mirrors({ found, options }: Context): Finding {
+  const directories = options.mirrors ?? [];
+  if (directories.length === 0) return skip('no --mirror given');
+  const { checkpoint } = found.files!;
+  const opened = openMirrors(directories, mirroredFiles(checkpoint), 'auto');
+  closeMirrors(opened);
+  const details = {
+    mirrors: opened.map(({ directory, files, bytes, direct, notes }) => ({ directory, files, bytes, direct, notes })),
+    files: checkpoint.files.length,
+  };
+  const notes = opened.flatMap(mirror => mirror.notes);
+  if (notes.length > 0)
+    return warn(notes.join('; '), 'what does not agree is not used: copy those files again', details);
+  const shares = opened.map(({ files }) => `${files} of ${checkpoint.files.length}`);
+  return pass(`files that agree: ${shares.join(', ')}`, details);
+}
 
 function kvDirectory({ found, options }: Context): Finding {
   if (options.kvDir === undefined) return skip('no --kv-dir given');
@@ -65,5 +146,9 @@ function identityOf(path: string): string | null {
 const group = 'sidecars';
 
 export const SIDECAR_CHECKS: readonly Check[] = [
+  { id: 'sidecars.usage', group, needs: ['model.tensors'], run: usage },
+  { id: 'sidecars.trace', group, needs: ['model.tensors'], run: trace },
+  { id: 'sidecars.plan', group, needs: ['model.tensors'], run: plan },
   { id: 'sidecars.kv-dir', group, needs: ['model.tensors'], run: kvDirectory },
+  { id: 'mirror.files', group, needs: ['model.tensors'], run: mirrors },
 ];

@@ -7,7 +7,7 @@ import { describe, expect, onTestFinished, test } from 'vitest';
 import { CHECKS } from '../../src/doctor/checks.ts';
 import { DoctorReportJson, doctorJson } from '../../src/doctor/report.ts';
 import { type DoctorReport, runDoctor } from '../../src/doctor/run.ts';
-import type { CheckResult, DoctorOptions } from '../../src/doctor/types.ts';
+import type { Check, CheckResult, DoctorOptions } from '../../src/doctor/types.ts';
 import { openCheckpoint } from '../../src/formats/checkpoint.ts';
 import { packAsGguf } from '../support/gguf-packs.ts';
 import { writeGguf } from '../support/gguf-writer.ts';
@@ -40,7 +40,11 @@ function copyOf(model: string): string {
 /** Kernels have nothing to do with what is broken here, and testing them takes longest. */
 const FAST = CHECKS.filter(({ id }) => !id.startsWith('kernels.'));
 
-function doctor(model: string, options: Partial<DoctorOptions> = {}, checks = FAST): Promise<DoctorReport> {
+function doctor(
+  model: string,
+  options: Partial<DoctorOptions> = {},
+  checks: readonly Check[] = FAST,
+): Promise<DoctorReport> {
   return runDoctor({ locate: () => model, quick: true, context: 64, ...options }, {}, checks);
 }
 
