@@ -21,7 +21,7 @@ test('--version and --help answer on stdout with exit code 0', () => {
   expect(coli('--version')).toEqual({ status: 0, stdout: `${version}\n`, stderr: '' });
   const help = coli('--help');
   expect(help).toMatchObject({ status: 0, stderr: '' });
-  for (const command of ['run', 'chat', 'serve', 'stop', 'info', 'pull', 'list', 'rm', 'eval', 'convert'])
+  for (const command of ['run', 'chat', 'serve', 'stop', 'info', 'doctor', 'pull', 'list', 'rm', 'eval', 'convert'])
     expect(help.stdout).toContain(`\n  ${command} `);
   expect(coli('run', '--help').stdout).toContain('--expert-slots <n>');
   for (const command of [
@@ -30,6 +30,7 @@ test('--version and --help answer on stdout with exit code 0', () => {
     ['serve'],
     ['stop'],
     ['info'],
+    ['doctor'],
     ['pull'],
     ['list'],
     ['rm'],

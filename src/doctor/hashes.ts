@@ -32,7 +32,7 @@ export async function hashes({ found, options }: Context): Promise<Finding> {
   const expected = blobs.length > 0 ? blobs : containerTensors(found.files!);
   const from = blobs.length > 0 ? 'names of the blobs in the cache' : 'hashes of the container';
   if (expected.length === 0) {
-    return skip('the files state no hashes; a container that coli convert writes does');
+    return skip('no hashes are stated (coli convert writes some)');
   }
   const { signal, onProgress } = options;
   const totalBytes = expected.reduce((sum, { bytes }) => sum + bytes, 0);

@@ -103,7 +103,7 @@ async function speed({ found, options, host }: Context): Promise<Finding> {
     tokens_per_second_without_cache: perSecond / tokenBytes,
   };
   const cold = (perSecond / tokenBytes).toFixed(perSecond < tokenBytes ? 2 : 1);
-  const summary = `${formatBytes(perSecond)}/s in experts of ${formatBytes(recordBytes)}: ${cold} tok/s if none is cached`;
+  const summary = `${formatBytes(perSecond)}/s in experts of ${formatBytes(recordBytes)}; ${cold} tok/s uncached`;
   if (perSecond >= SLOW_BYTES_PER_SECOND) return pass(summary, details);
   return warn(summary, 'move the model to a faster disk, or give more memory with --ram', details);
 }

@@ -105,6 +105,11 @@ describe('a sound model', () => {
     });
   });
 
+  test('the documentation has every id and no other', () => {
+    const rows = fs.readFileSync('docs/doctor.md', 'utf8').matchAll(/^\| `([a-z]+\.[a-z-]+)` \|/gm);
+    expect([...rows].map(([, id]) => id).sort()).toEqual(CHECKS.map(({ id }) => id).sort());
+  });
+
   test('every check that needs another stands behind it', () => {
     const seen = new Set<string>();
     for (const { id, needs } of CHECKS) {
@@ -155,6 +160,8 @@ describe('model.path and model.links', () => {
       details: { dangling: ['README.md', 'tokenizer.json'] },
     });
     expect(find(report, 'model.tokenizer').status).toBe('fail');
+    fs.symlinkSync('round', path.join(directory, '..', 'round'));
+    expect(find(await doctor(path.join(directory, '..', 'round')), 'model.path').status).toBe('fail');
     fs.symlinkSync('/nowhere/else', path.join(directory, '..', 'gone'));
     expect(find(await doctor(path.join(directory, '..', 'gone')), 'model.path').status).toBe('fail');
   });
