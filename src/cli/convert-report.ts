@@ -13,12 +13,11 @@ export interface Estimate {
 /** Lines of the hub are told for these, since nobody knows what this one brings. */
 const LINE_BYTES_PER_SECOND = [10e6, 100e6];
 const COMMIT_DIGITS = 7;
-/** Of a line behind its label. */
-const TEXT_COLUMNS = 62;
+/** Of a line. */
+const COLUMNS = 80;
+/** Stands for a space at which no line ends. */
+const NO_BREAK = '\u0000';
 const FILE_COLUMNS = 20;
-
-/** A tokenizer.json beside a GGUF file is copied; which one it was, the plan does not tell. */
-const MADE = /^(?:config|generation_config)\.json$/;
 
 /** What will be written, before anything is. */
 export function planText(plan: ConversionPlan, estimate: Estimate): string {
@@ -28,7 +27,7 @@ export function planText(plan: ConversionPlan, estimate: Estimate): string {
   const sizes = classes.map(({ bytes }) => formatBytes(bytes));
   const rows = [
     ['source', sourceText(plan)],
-    ['destination', plan.destination],
+    ['destination', whole(plan.destination)],
     ...classes.map((each, i) => [
       each.role,
       [
@@ -46,28 +45,25 @@ export function planText(plan: ConversionPlan, estimate: Estimate): string {
     ['time', `${formatSeconds(estimate.seconds)} of arithmetic (${plural(estimate.threads, 'thread')}, measured here)`],
   ];
   if (plan.fetchBytes > 0) rows.push(['download', downloadText(plan.fetchBytes)]);
-  // of a GGUF file config.json and tokenizer are what its metadata say
-  const isMade = (name: string) =>
-    plan.checkpoint?.gguf !== undefined && plan.checkpoint.gguf !== null && MADE.test(name);
-  const made = plan.copied.filter(isMade);
-  const copied = plan.copied.filter(name => !isMade(name));
-  if (made.length > 0) rows.push(...wrapped('made', [...made.slice(0, -1), `${made.at(-1)} (from the metadata)`]));
-  if (copied.length > 0) rows.push(...wrapped('copied', copied));
-  if (plan.absent.length > 0) rows.push(...wrapped('not there', plan.absent));
+  const { made, copied, absent } = plan;
+  if (made.length > 0) rows.push(['made', listed([...made.slice(0, -1), `${made.at(-1)} (from the metadata)`])]);
+  if (copied.length > 0) rows.push(['copied', listed(copied)]);
+  if (absent.length > 0) rows.push(['not there', listed(absent)]);
   if (plan.leftOut.length > 0)
     rows.push(['left out', `${plural(plan.leftOut.length, 'tensor')} that no computation needs`]);
   if (plan.finishedShards.length > 0) {
     rows.push(['continues', `${plural(plan.finishedShards.length, 'file')} of an earlier run, kept if intact`]);
   }
-  for (const line of plan.notes) rows.push(...wrapped('note', line.split(' '), ' '));
-  return table(rows);
+  for (const line of plan.notes) rows.push(['note', line]);
+  const columns = COLUMNS - 2 - width(rows.map(([label]) => label));
+  return table(rows.flatMap(([label, text]) => wrapped(label, text, columns)));
 }
 
 function sourceText({ source, family, sourceBytes, repo }: ConversionPlan): string {
   const commit = repo && `${repo.revision} at ${repo.commit.slice(0, COMMIT_DIGITS)}`;
   const revision =
     repo === null ? '' : `, ${repo.revision === repo.commit ? repo.commit.slice(0, COMMIT_DIGITS) : commit}`;
-  return `${source}${revision} (${family}, ${formatBytes(sourceBytes)})`;
+  return `${whole(source)}${revision} (${family}, ${formatBytes(sourceBytes)})`;
 }
 
 function spaceText({ neededBytes, freeBytes, peakBytes, totalBytes }: ConversionPlan): string {
@@ -82,15 +78,25 @@ function downloadText(bytes: number): string {
   return `${formatBytes(bytes)}: ${lines.join(', ')}`;
 }
 
+/** A name or a path that stays in one line, however long. */
+function whole(name: string): string {
+  return name.replaceAll(' ', NO_BREAK);
+}
+
+function listed(names: readonly string[]): string {
+  return names.map(whole).join(', ');
+}
+
 /** One label, as many lines as it takes. */
-function wrapped(label: string, words: readonly string[], separator = ', '): string[][] {
-  const lines = [''];
-  for (const [i, word] of words.entries()) {
-    const text = i < words.length - 1 ? word + separator : word;
-    if (lines.at(-1) !== '' && (lines.at(-1) + text).trimEnd().length > TEXT_COLUMNS) lines.push('');
-    lines[lines.length - 1] += text;
+function wrapped(label: string, text: string, columns: number): string[][] {
+  const lines: string[] = [];
+  // of several spaces, which columns have, none is lost
+  for (const word of text.match(/\s*\S+/g) ?? []) {
+    const last = lines.at(-1);
+    if (last === undefined || (last + word).length > columns) lines.push(word.trimStart());
+    else lines[lines.length - 1] += word;
   }
-  return lines.map((line, i) => [i === 0 ? label : '', line.trimEnd()]);
+  return lines.map((line, i) => [i === 0 ? label : '', line.replaceAll(NO_BREAK, ' ')]);
 }
 
 /** Bytes behind it are those of all phases; the file is shortened so that the line fits a terminal. */
@@ -125,6 +131,7 @@ export function planJson(plan: ConversionPlan, estimate: Estimate) {
     })),
     shards: plan.shards.map(({ name, bytes }) => ({ name, bytes })),
     copied: plan.copied,
+    made: plan.made,
     absent: plan.absent,
     left_out: plan.leftOut,
     notes: plan.notes,

@@ -14,6 +14,7 @@ const PLAN = {
   ],
   shards: [{ name: 'model-00001-of-00001.safetensors', bytes: 19.8e6, tensors: [] }],
   copied: ['config.json'],
+  made: [],
   absent: ['LICENSE'],
   leftOut: [],
   notes: ['a note'],
@@ -53,9 +54,47 @@ test('the plan names encodings, bits per weight, sizes, space and what an earlie
 });
 
 test('what a GGUF file has in its metadata is made, not copied', () => {
-  const text = planText({ ...PLAN, copied: ['LICENSE', 'config.json'], checkpoint: { gguf: {} } } as never, ESTIMATE);
-  expect(text).toMatch(/^made +config\.json \(from the metadata\)$/m);
+  const plan = { ...PLAN, copied: ['LICENSE'], made: ['config.json', 'tokenizer.json'] };
+  const text = planText(plan, ESTIMATE);
+  expect(text).toMatch(/^made +config\.json, tokenizer\.json \(from the metadata\)$/m);
   expect(text).toMatch(/^copied +LICENSE$/m);
+  expect(planJson(plan, ESTIMATE)).toMatchObject({ copied: ['LICENSE'], made: ['config.json', 'tokenizer.json'] });
+});
+
+test('no line of a plan is longer than a terminal, but for a path that is', () => {
+  const destination = `/out/${'a long path '.repeat(9)}end`;
+  const names = Array.from({ length: 9 }, (_, i) => `a tokenizer file ${i}.json`);
+  const [{ ...experts }] = PLAN.classes;
+  const classes = [
+    experts,
+    { ...experts, role: 'shared experts', from: 'Q4_K, Q5_K, Q6_K, Q8_0, F32', tensors: 12345 },
+  ];
+  const repo = { id: 'organisation/model', revision: 'a-branch-with-a-long-name', commit: '0123456789'.repeat(4) };
+  const plan = {
+    ...PLAN,
+    ...{
+      source: 'organisation/a-model-with-a-name-that-is-long',
+      destination,
+      repo,
+      classes,
+      family: 'qwen3_5_moe_text',
+    },
+    ...{ copied: names, made: names, absent: names, notes: ['words of a note '.repeat(20)] },
+    ...{
+      totalBytes: 123e9,
+      fetchBytes: 456e9,
+      peakBytes: 789e9,
+      neededBytes: 789e9,
+      freeBytes: 999e9,
+      sourceBytes: 456e9,
+    },
+  } as ConversionPlan;
+  const lines = planText(plan, { seconds: 7199, threads: 16 }).split('\n');
+  expect(lines.filter(line => line.length > 80)).toEqual([`destination     ${destination}`]);
+  // a name is not broken, and nothing of a note is lost
+  for (const name of names) expect(lines.filter(line => line.includes(name))).toHaveLength(3);
+  expect(lines.join(' ').match(/words\s+of\s+a\s+note/g)).toHaveLength(20);
+  expect(lines.every(line => line === line.trimEnd() && !line.includes('\u0000'))).toBe(true);
 });
 
 test('progress names the file without what makes the line long', () => {

@@ -28,6 +28,8 @@ export function isCompanion(name: string): boolean {
 export interface Companion {
   readonly name: string;
   readonly bytes: number;
+  /** Of a GGUF file's metadata, not copied. */
+  readonly isMade: boolean;
   read(): Uint8Array;
 }
 
@@ -68,7 +70,7 @@ function filesOf(directory: string): Companion[] {
     const path = join(directory, name);
     const stat = isCompanion(name) ? statOf(path) : undefined;
     if (!stat?.isFile()) return [];
-    return [{ name, bytes: stat.size, read: () => reading(path, () => fs.readFileSync(path)) }];
+    return [{ name, bytes: stat.size, isMade: false, read: () => reading(path, () => fs.readFileSync(path)) }];
   });
 }
 
@@ -99,5 +101,5 @@ function companionsOfGguf(beside: string, first: string, checkpoint: Checkpoint)
 
 function made(name: string, content: Readonly<Record<string, unknown>>): Companion {
   const bytes = new TextEncoder().encode(jsonText(content));
-  return { name, bytes: bytes.length, read: () => bytes };
+  return { name, bytes: bytes.length, isMade: true, read: () => bytes };
 }

@@ -138,9 +138,9 @@ function openHeaders(
   const files = checkpoint.files.map(file => ({ ...file, path: file.path.replace(directory, id) }));
   const { files: small, absent } = findCompanions(path, checkpoint, directory);
   // the directory goes before they are written
-  const kept = small.map(({ name, bytes, read }) => {
-    const content = read();
-    return { name, bytes, read: () => content };
+  const kept = small.map(file => {
+    const content = file.read();
+    return { ...file, read: () => content };
   });
   return { checkpoint: { ...checkpoint, directory: id, files }, companions: { files: kept, absent } };
 }

@@ -71,7 +71,7 @@ function hasPrediction(checkpoint: Checkpoint, { dense }: TensorTable): boolean 
   return dense.some(({ mtp, name, from = name }) => mtp && isStored(checkpoint, from));
 }
 
-type DestinationPlan = Destination & Pick<ConversionPlan, 'copied' | 'absent' | 'fetchBytes' | 'peakBytes'>;
+type DestinationPlan = Destination & Pick<ConversionPlan, 'copied' | 'made' | 'absent' | 'fetchBytes' | 'peakBytes'>;
 
 /** The part of the plan that depends on what lies in the destination: made again once the destination is locked. */
 export function planDestination(
@@ -83,19 +83,26 @@ export function planDestination(
   const smallBytes = files.reduce((sum, { bytes }) => sum + bytes, 0);
   const held = (file: number): number => source.heldBytes(file);
   const fresh = newState(source.identity, parametersOf(options));
-  const copied = files.map(({ name }) => name);
+  const namesOf = (isMade: boolean): string[] => files.filter(file => file.isMade === isMade).map(({ name }) => name);
   const found = checkDestination(
     options,
     source.checkpoint,
     shards,
-    copied,
+    files.map(({ name }) => name),
     fresh,
     rest => peakOf(rest, held) + smallBytes,
   );
   const rest = shards.filter(({ name }) => !found.finishedShards.includes(name));
   const fetched = new Set(rest.flatMap(shard => shard.files));
   const fetchBytes = [...fetched].reduce((sum, file) => sum + held(file) - source.presentBytes(file), 0);
-  return { copied, absent, fetchBytes, peakBytes: peakOf(shards, held) + smallBytes, ...found };
+  return {
+    copied: namesOf(false),
+    made: namesOf(true),
+    absent,
+    fetchBytes,
+    peakBytes: peakOf(shards, held) + smallBytes,
+    ...found,
+  };
 }
 
 /** Everything besides the source that decides the bytes. */

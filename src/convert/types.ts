@@ -112,8 +112,9 @@ export interface ConversionPlan extends ConvertParameters {
   readonly writer: string;
   readonly classes: readonly PlannedClass[];
   readonly shards: readonly PlannedShard[];
-  /** Small files that come along, and usual ones that the source lacks. */
+  /** Small files that are copied, those that are made of a GGUF file's metadata, and usual ones that the source lacks. */
   readonly copied: readonly string[];
+  readonly made: readonly string[];
   readonly absent: readonly string[];
   /** Source tensors that no forward pass needs. */
   readonly leftOut: readonly string[];
