@@ -19,11 +19,19 @@ const BENCHMARKS: Readonly<Record<string, { about: string; load: () => Promise<B
     about: 'prompt tokens per second, and how often each expert was read',
     load: () => import('./prefill.ts'),
   },
+  prefetch: {
+    about: 'tokens per second with and without guesses about the next layer, in turns',
+    load: () => import('./prefetch.ts'),
+  },
   profile: {
     about: 'where the time of a token goes, barrier, allocations, speed of memory',
     load: () => import('./profile.ts'),
   },
   overhead: { about: 'memory that this Node needs besides the arenas', load: () => import('./overhead.ts') },
+  ceiling: {
+    about: 'the highest resident set of a hard day, held against the plan',
+    load: () => import('./ceiling.ts'),
+  },
   peer: { about: 'this engine beside llama.cpp on the same weights', load: () => import('./peer/main.ts') },
   serve: {
     about: 'the server under load, or (--streams) its speed with streams side by side',

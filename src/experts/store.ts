@@ -179,10 +179,10 @@ export class ExpertStore {
   }
 
   /**
-   * Fills `ready` with positions that can be computed now and returns how many; 0 when the lease is served. All of them
-   * must be released before the next call.
+   * Fills `ready` with positions that can be computed now and returns how many; 0 when the lease is served, or when `waits` is false and
+   * there are none. All of them must be released before the next call.
    */
-  next(): number {
+  next(waits = true): number {
     if (this.#outstanding === 0) return 0;
     for (;;) {
       let found = 0;
@@ -196,9 +196,15 @@ export class ExpertStore {
         if (this.#outstanding === 0 && this.#missesOfLease > 0) this.#noteLastArrival();
         return found;
       }
+      if (!waits) return 0;
       this.#requestMissing();
       this.#wait();
     }
+  }
+
+  /** True while the lease has experts that next() has not handed out. */
+  get isWaiting(): boolean {
+    return this.#outstanding > 0;
   }
 
   #noteLastArrival(): void {

@@ -1,11 +1,12 @@
 /**
  * Guesses the next layer's experts by its own router on what is known of its input early: what this layer's attention left, and the
- * output of the expert that every token uses. The likeliest are read while the disk would be idle. A guess decides what is read
- * early, never what is computed.
+ * outputs of those experts that need not be waited for. The likeliest are read while the disk would be idle. A guess decides what is
+ * read early, never what is computed.
  */
 
 import type { Tensor } from '../compute/arenas.ts';
 import type { Compute, Input } from '../compute/compute.ts';
+import { combine } from '../compute/rows.ts';
 import type { ExpertStore } from '../experts/store.ts';
 import type { Router, RouterWorkspace } from './router.ts';
 
@@ -15,6 +16,7 @@ export const LOOK_AHEAD_ROWS = 4;
 /** Activations that the guesses of all layers share. */
 export class LookAheadWorkspace implements RouterWorkspace {
   readonly state: Tensor; // [rows, hidden]
+  readonly knownWeights: Tensor; // [rows, topK]
   readonly input: Input; // [rows, hidden]
   readonly scores: Tensor; // [rows, experts]
   readonly routing: RouterWorkspace['routing']; // [rows, topK]
@@ -26,12 +28,22 @@ export class LookAheadWorkspace implements RouterWorkspace {
     const { arenas } = compute;
     const rows = Math.min(LOOK_AHEAD_ROWS, batchRows);
     this.state = arenas.tensor(rows, shape.hiddenSize);
+    this.knownWeights = arenas.tensor(rows, shape.topK);
     this.input = compute.input(rows, shape.hiddenSize);
     this.scores = arenas.tensor(rows, shape.experts, { replicated: true });
     this.routing = { ids: arenas.tensor(rows, shape.topK), weights: arenas.tensor(rows, shape.topK) };
     this.points = new Int32Array(shape.experts);
     this.likeliest = new Int32Array(Math.min(shape.experts, rows * shape.topK));
   }
+}
+
+/** Outputs of a layer's experts, as far as they are computed; what is not may be anything. */
+export interface KnownExperts {
+  readonly shared: Tensor | null; // [rows, hidden]
+  readonly parts: Tensor; // [rows*topK, hidden]
+  readonly weights: Tensor; // [rows, topK]
+  /** Which parts are computed. */
+  readonly isKnown: Uint8Array;
 }
 
 /** The layer that is guessed about: the norm before its experts, and its router. */
@@ -54,23 +66,30 @@ export class LookAhead {
     this.#next = next;
   }
 
-  /** x: n rows before this layer's experts are added; shared: what of that is known already. Call while this layer's reads are under way. */
-  run(x: Tensor, shared: Tensor | null, n: number): void {
-    if (n > LOOK_AHEAD_ROWS || !this.#store.wantsGuesses()) return;
+  /** True when guesses are welcome. To be asked once per layer. */
+  isWanted(n: number): boolean {
+    return n <= LOOK_AHEAD_ROWS && this.#store.wantsGuesses();
+  }
+
+  /** x: n rows before this layer's experts are added; `known` is what will be. Call while this layer's reads are under way. */
+  run(x: Tensor, known: KnownExperts, n: number): void {
     const { norm, eps, router } = this.#next;
     const { input } = this.#work;
-    this.#compute.rmsNormInto(shared ? this.#sum(x, shared, n) : x, norm, eps, input, n);
+    this.#compute.rmsNormInto(this.#expected(x, known, n), norm, eps, input, n);
     const routing = router.guess(input, this.#work, n);
     if (routing) this.#store.guess(router.layer, this.#work.likeliest, this.#rank(routing.ids, n));
   }
 
-  #sum(x: Tensor, shared: Tensor, n: number): Tensor {
+  /** x with what is known added, in a place of its own. */
+  #expected(x: Tensor, { shared, parts, weights, isKnown }: KnownExperts, n: number): Tensor {
     const { arenas } = this.#compute;
-    const { state } = this.#work;
-    const to = arenas.floats(state);
-    const left = arenas.floats(x);
-    const right = arenas.floats(shared);
-    for (let i = 0; i < n * x.columns; i++) to[i] = left[i] + right[i];
+    const { state, knownWeights } = this.#work;
+    arenas.floats(state).set(arenas.floats(x).subarray(0, n * x.columns));
+    const from = arenas.floats(weights);
+    const to = arenas.floats(knownWeights);
+    for (let i = 0; i < n * weights.columns; i++) to[i] = isKnown[i] ? from[i] : 0;
+    combine(this.#compute, state, parts, knownWeights, weights.columns, shared, n);
+    this.#compute.run();
     return state;
   }
 

@@ -11,7 +11,7 @@ import { addRowsAt, combine } from '../compute/rows.ts';
 import type { ExpertStore } from '../experts/store.ts';
 import { PHASE } from '../telemetry/fields.ts';
 import { requireFinite } from './finite.ts';
-import type { LookAhead } from './look-ahead.ts';
+import { LOOK_AHEAD_ROWS, type LookAhead } from './look-ahead.ts';
 import type { SharedExpert } from './mlp.ts';
 import type { RouterWorkspace, Routing } from './router.ts';
 
@@ -84,6 +84,8 @@ export class RoutedExperts {
   readonly #uses: Int32Array;
   /** Positions of the current wave. */
   readonly #wave: Int32Array;
+  /** (row, slot) outputs that are there, where rows are few. */
+  readonly #isKnown: Uint8Array;
 
   constructor(
     compute: Compute,
@@ -109,6 +111,7 @@ export class RoutedExperts {
     this.#distinct = new Int32Array(shape.experts);
     this.#uses = new Int32Array(shape.experts);
     this.#wave = new Int32Array(shape.experts);
+    this.#isKnown = new Uint8Array(LOOK_AHEAD_ROWS * shape.topK);
   }
 
   /** x += (sum over slots of weight * expert(input row)) + shared expert, for n rows. */
@@ -123,9 +126,8 @@ export class RoutedExperts {
       const { clock } = this.#compute;
       clock.enter(PHASE.shared);
       shared = this.#shared?.forward(input, n, this.#layer) ?? null;
-      clock.enter(PHASE.guess);
-      this.#lookAhead?.run(x, shared, n);
       clock.enter(PHASE.experts);
+      if (this.#lookAhead?.isWanted(n)) this.#guess(this.#lookAhead, x, input, routing, shared, n);
       for (let ready = store.next(); ready > 0; ready = store.next()) this.#computeReady(input, n, ready);
     } finally {
       store.end();
@@ -133,6 +135,21 @@ export class RoutedExperts {
     combine(this.#compute, x, this.#work.parts, routing.weights, this.#shape.topK, shared, n);
     this.#compute.run();
     if (!this.#compute.allFinite(x, n)) this.#reportNonFinite(routing, shared, n);
+  }
+
+  /** Looks ahead with the outputs of experts in memory, if there are others to wait for: the disk is busy until those have come. */
+  #guess(lookAhead: LookAhead, x: Tensor, input: Input, routing: Routing, shared: Tensor | null, n: number): void {
+    const { clock } = this.#compute;
+    const store = this.#store;
+    this.#isKnown.fill(0);
+    const ready = store.next(false);
+    const { isWaiting } = store;
+    if (isWaiting) this.#computeReady(input, n, ready);
+    clock.enter(PHASE.guess);
+    const { parts } = this.#work;
+    lookAhead.run(x, { shared, parts, weights: routing.weights, isKnown: this.#isKnown }, n);
+    clock.enter(PHASE.experts);
+    if (!isWaiting) this.#computeReady(input, n, ready);
   }
 
   /** Counting sort of the (row, slot) pairs; returns how many distinct experts there are. */
@@ -181,7 +198,15 @@ export class RoutedExperts {
       }
       if (experts > 0) this.#computeWave(input, n, arena, experts, rows);
     }
-    for (let i = 0; i < count; i++) store.release(store.ready[i]);
+    for (let i = 0; i < count; i++) {
+      if (n <= LOOK_AHEAD_ROWS) this.#noteKnown(store.ready[i]);
+      store.release(store.ready[i]);
+    }
+  }
+
+  #noteKnown(position: number): void {
+    const expert = this.#distinct[position];
+    for (let p = this.#start[expert]; p < this.#start[expert + 1]; p++) this.#isKnown[this.#pairs[p]] = 1;
   }
 
   #pairCount(position: number): number {
