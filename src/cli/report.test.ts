@@ -194,10 +194,13 @@ describe('info', () => {
   });
 
   test('as text has one line per subject', () => {
-    const text = infoText('0.1.0', INFO);
+    const text = infoText('0.1.0', INFO, 'auto', false);
     expect(text).toContain('6 layers, hidden 256, 32 experts per layer, 4 per token, vocabulary 4096');
     expect(text).toContain('room for 96 of 192 experts at 81.9 kB each');
-    expect(text).toContain('the smallest possible is --ram 191M');
+    expect(text).toMatch(/the smallest possible is --ram 191M$/m);
+    expect(infoText('0.1.0', INFO, 'auto', true)).toMatch(
+      /--ram 191M \([\d.]+ MB of it only for a first start from source\)$/m,
+    );
     expect(text).toContain('21.0 MB: q4g64 16.0 MB, bf16 5.00 MB');
     expect(text).not.toContain('other');
     expect(infoText('0.1.0', { ...INFO, bytesOnDisk: 24_000_000 })).toContain('bf16 5.00 MB, other 3.00 MB (headers');

@@ -4,6 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { formatBytes, formatSeconds, sizeFlag } from '../common/units.ts';
 import type { EngineInfo, GenerateStats } from '../engine/api.ts';
+import { stripperBytes, stripsTypes } from '../engine/overhead.ts';
 import type { KernelChoice } from '../kernels/kernels.ts';
 import type { Answer } from './answer.ts';
 
@@ -213,8 +214,16 @@ function whyKernels({ kernels, kernelNote }: EngineInfo, choice: KernelChoice): 
   return `${kernels}, the fastest${choice === 'auto' ? '' : ` ${choice} kernels`} that this machine can run`;
 }
 
-export function infoText(version: string, info: EngineInfo, kernels: KernelChoice = 'auto'): string {
+/** `strips`: what only a first start from source needs is a part of the smallest budget. */
+export function infoText(
+  version: string,
+  info: EngineInfo,
+  kernels: KernelChoice = 'auto',
+  strips: boolean = stripsTypes(),
+): string {
   const { plan } = info;
+  const first = stripperBytes({ lanes: info.threads, readers: info.readers, strips });
+  const onlyNow = first === 0 ? '' : ` (${formatBytes(first)} of it only for a first start from source)`;
   const host = machine();
   const encodings = Object.entries(info.encodings).map(([name, bytes]) => `${name} ${formatBytes(bytes)}`);
   const other = info.bytesOnDisk - Object.values(info.encodings).reduce((sum, bytes) => sum + bytes, 0);
@@ -241,7 +250,7 @@ export function infoText(version: string, info: EngineInfo, kernels: KernelChoic
     ['kernels', whyKernels(info, kernels)],
     [
       'ceiling',
-      `${formatBytes(plan.budget)} (${plan.budgetSource}); the smallest possible is --ram ${sizeFlag(plan.smallestBudget)}`,
+      `${formatBytes(plan.budget)} (${plan.budgetSource}); the smallest possible is --ram ${sizeFlag(plan.smallestBudget)}${onlyNow}`,
     ],
     [
       'in memory',
