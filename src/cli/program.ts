@@ -98,6 +98,19 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
     .addHelpText('after', examples('coli info --model DIR --ram 4G'))
     .action(async flags => done(await (await import('./commands/info.ts')).modelInfo(flags)));
 
+  addEngineFlags(program.command('tune').description('find what makes this model faster on this machine, and keep it'))
+    .option('--minutes <n>', 'stop measuring after this time', wholeFrom1('--minutes'), 10)
+    .option('--tokens <n>', 'tokens of each measured answer', wholeFrom1('--tokens'), 32)
+    .option('--pairs <n>', 'runs with and without each setting', wholeFrom1('--pairs'), 4)
+    .addOption(
+      new Option('--prompts <file>', 'one prompt on each line (default: four of our own)').argParser(
+        notEmpty('--prompts'),
+      ),
+    )
+    .option(...JSON_FLAG)
+    .addHelpText('after', examples('coli tune --model DIR --ram 16G', 'coli tune --model DIR --minutes 30'))
+    .action(async flags => done(await (await import('./commands/tune.ts')).tune(flags)));
+
   addEngineFlags(program.command('doctor').description('look for what is wrong with the machine and the model'))
     .option('--deep', 'read every byte: hashes, and numbers that are none')
     .option('--quick', 'do not measure the disk')
@@ -107,6 +120,23 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
     .option(...JSON_FLAG)
     .addHelpText('after', examples('coli doctor --model DIR --ram 4G', 'coli doctor --model ORG/NAME --deep'))
     .action(async flags => done(await (await import('./commands/doctor.ts')).doctor(flags)));
+
+  addEngineFlags(
+    program.command('plan').description('tell whether the model fits, how fast it will be, and what limits it'),
+  )
+    .option('--slots <n>', 'conversations in memory (default: 1)', wholeFrom1('--slots'))
+    .addOption(new Option('--kv <encoding>', 'keys and values in memory (default: f32)').choices(['f32', 'bf16']))
+    .option('--serve', 'for coli serve, which needs more memory')
+    .option('--prompt-tokens <n>', 'prompt whose time is estimated (default: 512)', wholeFrom1('--prompt-tokens'))
+    .option('--measure', 'measure disk and processor anew, for some seconds')
+    .option('--no-measure', 'use only what was measured before')
+    .addOption(new Option('--out <file>', 'write the plan there, for --plan').argParser(notEmpty('--out')))
+    .option(...JSON_FLAG)
+    .addHelpText(
+      'after',
+      examples('coli plan --model DIR --ram 16G --ctx 8192', 'coli plan --serve --slots 4 --out plan.json'),
+    )
+    .action(async flags => done(await (await import('./commands/plan.ts')).plan(flags)));
 
   const pull = program
     .command('pull')

@@ -2,6 +2,7 @@
 
 import { Worker } from 'node:worker_threads';
 import { type ColiError, type ErrorWire, errorFromWire, InternalError } from '../common/errors.ts';
+import { keepYoungSpacesSmall } from '../common/heap.ts';
 import { within } from '../common/waiting.ts';
 import { workerUrl } from '../common/worker-url.ts';
 import type { FaultPlan } from '../storage/faults.ts';
@@ -75,6 +76,7 @@ export async function openEngine(
   hooks: EngineHooks = {},
 ): Promise<Engine> {
   checkOptions(options);
+  keepYoungSpacesSmall();
   const engine = new EngineClient(options, hooks, onProgress);
   try {
     await engine.open(options.model);

@@ -2,6 +2,7 @@
 
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
+import { keepHeapsSmall } from '../../common/heap.ts';
 import { processId } from '../../common/process-lock.ts';
 import type { Engine } from '../../engine/api.ts';
 import { nameOfSnapshot } from '../../hub/find-model.ts';
@@ -9,7 +10,7 @@ import { AdmissionQueue } from '../../server/admission.ts';
 import { DIALECTS } from '../../server/dialects.ts';
 import { checkBind } from '../../server/hosts.ts';
 import { type RunningServer, startServer } from '../../server/lifecycle.ts';
-import { keepHeapSmall, SERVER_RESERVE_BYTES } from '../../server/overhead.ts';
+import { SERVER_RESERVE_BYTES } from '../../server/overhead.ts';
 import { runningServers, runtimeDirectory, writeRuntimeFile } from '../../server/runtime-file.ts';
 import { DEFAULT_SETTINGS, type ServerSettings } from '../../server/settings.ts';
 import { ModelState } from '../../server/state.ts';
@@ -63,7 +64,7 @@ export async function serve(flags: ServeFlags): Promise<number> {
     if (engine === null) return 0;
     tell();
     state.ready(engine, createTurnRunner({ engine, admission: queue }));
-    keepHeapSmall();
+    keepHeapsSmall();
     note(readyLine(settings, engine.info));
     await signals.first;
     note(`Stopping: running requests have ${settings.graceMs / 1000} seconds; the same signal again ends them now.`);
