@@ -6,10 +6,12 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { UsageError } from '../common/errors.ts';
 import { formatBytes } from '../common/units.ts';
-import type { Engine, EngineInfo, OpenProgress } from '../engine/api.ts';
+import type { Engine, EngineInfo, EngineOptions, OpenProgress } from '../engine/api.ts';
 import { findModel } from '../hub/find-model.ts';
 import { tryRepoName } from '../hub/names.ts';
 import { hubCache } from '../hub/settings.ts';
+import { loadProfile } from '../tune/profile.ts';
+import { type Knob, settingsText } from '../tune/settings.ts';
 import { type EngineFlags, engineOptions } from './options.ts';
 import { note } from './output.ts';
 import { byteAmount, Progress } from './progress.ts';
@@ -64,6 +66,27 @@ export function runNotes(flags: EngineFlags, info: EngineInfo): string[] {
   return [...(flags.model === undefined ? [BUNDLED_NOTE] : []), ...flagNotes(flags), ...info.notes];
 }
 
+/** What a plan decides: nothing else does beside one. */
+export const DECIDED_BY_PLANS: readonly Knob[] = ['threads', 'readers', 'chunk', 'expertShare'];
+
+/** The flags as options, and what `coli tune` has kept for this model here where they say nothing. */
+export function tunedOptions(flags: EngineFlags, directory: string): { options: EngineOptions; notes: string[] } {
+  const options = engineOptions(flags, directory);
+  if (flags.tuned === false) return { options, notes: [] };
+  const loaded = loadProfile(directory);
+  if (loaded.profile === null) return { options, notes: loaded.note === null ? [] : [loaded.note] };
+  const isFree = (knob: string) =>
+    options[knob as Knob] === undefined &&
+    !(knob === 'expertShare' && options.expertSlots !== undefined) &&
+    !(options.plan !== undefined && DECIDED_BY_PLANS.includes(knob as Knob));
+  const settings = Object.fromEntries(Object.entries(loaded.profile.settings).filter(([knob]) => isFree(knob)));
+  if (Object.keys(settings).length === 0) return { options, notes: [] };
+  const date = loaded.profile.created_at.slice(0, 10);
+  const told = `tuned on ${date}: ${settingsText(settings)} (--no-tuned leaves this out)`;
+  const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
+  return { options: { ...settings, ...given, model: options.model }, notes: [told] };
+}
+
 export interface OpenExtras {
   /** What the process needs besides the engine. */
   readonly reserveBytes?: number;
@@ -74,7 +97,8 @@ export interface OpenExtras {
 /** Opens the engine with what the flags say; loading and what it decided are told on stderr. */
 export async function openModel(flags: EngineFlags, quiet: boolean, extras: OpenExtras = {}): Promise<Engine> {
   const { reserveBytes, constraints, onProgress } = extras;
-  const options = { ...engineOptions(flags, modelDirectory(flags, quiet)), reserveBytes, constraints };
+  const { options: chosen, notes } = tunedOptions(flags, modelDirectory(flags, quiet));
+  const options = { ...chosen, reserveBytes, constraints };
   const { openEngine } = await import('../engine/engine.ts');
   const progress = new Progress();
   const tell = (step: OpenProgress) => {
@@ -83,6 +107,7 @@ export async function openModel(flags: EngineFlags, quiet: boolean, extras: Open
   };
   const hooks = { onNote: (line: string) => note(line, quiet) };
   const engine = await openEngine(options, tell, hooks).finally(() => progress.clear());
+  engine.info.notes.unshift(...notes);
   for (const line of [...flagNotes(flags), ...engine.info.notes]) note(line, quiet);
   return engine;
 }

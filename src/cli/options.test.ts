@@ -26,6 +26,8 @@ test('every flag of run reaches the engine', () => {
   );
   expect(engineOptions(flags, 'm')).toEqual({
     model: 'm',
+    // of the environment that tests run in
+    usage: process.env['COLI_USAGE'],
     ram: 400 * 1024 ** 2,
     threads: 2,
     context: 300,
