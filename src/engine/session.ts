@@ -143,7 +143,6 @@ export class Session {
     try {
       this.feedAll(ids.slice(kept), () => {});
     } catch (error) {
-      if (kept === 0) this.#memory.spoil(this.slot);
       for (let i = this.#ids.length; i < ids.length; i++) this.#ids.push(ids[i]);
       this.#isCurrent = false;
       throw error;

@@ -124,11 +124,6 @@ export class RowMemory {
     this.#written[session] = 0;
   }
 
-  /** Where the table goes round, nothing but the empty session can be had. */
-  spoil(session: number): void {
-    this.#written[session] = Number.POSITIVE_INFINITY;
-  }
-
   /** Copies what a session with its first n tokens needs from one to another. */
   copy(from: number, to: number, n: number): void {
     const blocks = this.goesRound ? this.#blocks : Math.ceil(n / KV_BLOCK);

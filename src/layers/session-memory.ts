@@ -113,11 +113,6 @@ export class SessionMemory {
     this.#fixed?.snapshot(session, length, replaces);
   }
 
-  /** What was written since the session went back to 0 tokens has overwritten some of what is to be had still: 0 is all that is left. */
-  spoil(session: number): void {
-    for (const rows of this.#rows) rows?.spoil(session);
-  }
-
   /** `to` becomes what `from` was after n tokens, which `rewindLength` has found. isLive: `from` has just these now. */
   copy(from: number, to: number, n: number, isLive: boolean): void {
     for (const rows of this.#rows) rows?.copy(from, to, n);
