@@ -13,10 +13,10 @@ const SMALL_ARENA_BYTES = 5 << 18;
 const ALL = 48; // 3 layers of 16 experts
 
 const VARIANTS: { name: string; options: Omit<EngineOptions, 'model'>; arenaBytes?: number }[] = [
-  { name: '25 % slots', options: { expertSlots: ALL / 4 } },
+  { name: '25 % slots', options: { expertSlots: ALL / 4, prefetch: 'on' } },
   { name: '50 % slots, 2 lanes', options: { expertSlots: ALL / 2, threads: 2 } },
   { name: '25 % slots, no look-ahead', options: { expertSlots: ALL / 4, prefetch: 'off' } },
-  { name: '60 % slots, chunk 1', options: { expertSlots: 29, chunk: 1 } },
+  { name: '60 % slots, chunk 1', options: { expertSlots: 29, chunk: 1, prefetch: 'on' } },
   { name: 'top-k slots, 4 lanes, chunk 7', options: { expertSlots: 4, threads: 4, chunk: 7 } },
   { name: 'chunk 1', options: { chunk: 1, threads: 2 } },
   { name: 'chunk 64, 1 reader', options: { chunk: 64, readers: 1 } },
