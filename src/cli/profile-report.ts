@@ -24,7 +24,7 @@ const LIMITS: Readonly<Record<string, string>> = {
   disk: 'the disk',
   DRAM: 'memory',
   compute: 'arithmetic',
-  latency: 'latency: disk and arithmetic explain little of the time',
+  latency: 'latency',
 };
 
 export function profileReport(profile: Profile): string {
@@ -107,37 +107,43 @@ function percentileLines(name: string, { p50, p90, p99, max, count }: Distributi
   return [`  ${HISTOGRAM_TITLES[name].padEnd(24)}${cells}${String(count).padStart(10)}`];
 }
 
-function slowestLines({ layers, decode, prompt }: Profile): string[] {
-  const [mode, period] = decode.rows > 0 ? (['decode', decode] as const) : (['prompt', prompt] as const);
-  const { total_us, wait_us, disk_hits, requests } = layers[mode];
-  if (period.rows === 0) return [];
+function slowestLines({ layers, decode }: Profile): string[] {
+  const mode = decode.rows > 0 ? 'decode' : 'prompt';
+  const { rows, total_us, wait_us, disk_hits, requests } = layers[mode];
+  if (rows === 0) return [];
   const order = total_us.map((_, layer) => layer).sort((a, b) => total_us[b] - total_us[a]);
   const lines = order.slice(0, SLOWEST_LAYERS).map(layer => {
-    const missed =
-      requests[layer] > 0 ? `, ${percent(disk_hits[layer] / requests[layer])} of its experts from disk` : '';
-    const time = milliseconds(total_us[layer] / period.rows);
-    return `  layer ${String(layer).padEnd(4)}${time.padStart(10)} /token, ${milliseconds(wait_us[layer] / period.rows)} of it waiting${missed}`;
+    const missed = requests[layer] > 0 ? percent(disk_hits[layer] / requests[layer]) : '-';
+    const times = [total_us[layer], wait_us[layer]].map(us => milliseconds(us / rows).padStart(14));
+    return `  layer ${String(layer).padEnd(14)}${times.join('')}${missed.padStart(24)}`;
   });
-  return ['', `slowest layers (${mode})`, ...lines];
+  const title = `slowest layers (${mode})`;
+  return ['', `${title.padEnd(26)}per token   of it waiting       experts from disk`, ...lines];
+}
+
+/** Name, what it gives, what a token needs of it, and the time that takes. */
+function limitLine(name: string, gives: string, needs: string, us: number | null | undefined): string {
+  const time = us === null || us === undefined ? '-' : milliseconds(us);
+  return `  ${name.padEnd(12)}${gives.padEnd(36)}${needs.padStart(14)}${time.padStart(14)}`;
 }
 
 function speedLines({ speed, limits }: Profile): string[] {
   if (!limits) return [];
+  const { disk_bytes_per_second: disk, memory_bytes_per_second: memory, compute_us: compute, readers } = limits;
+  const bytes = (count: number | undefined) => (count === undefined ? '-' : formatBytes(Math.round(count)));
   const lines = [
-    'what the machine allows, measured just now',
-    `  disk       ${rate(limits.disk_bytes_per_second)}, ${limits.readers} reads at a time`,
-    `  memory     ${rate(limits.memory_bytes_per_second)}`,
-    `  arithmetic ${limits.compute_us === null ? 'not measured' : `${milliseconds(limits.compute_us)} /token with its experts in memory`}`,
+    'what the machine allows, measured just now         needs/token     per token',
+    limitLine('disk', `${rate(disk)}, ${readers} reads at a time`, bytes(speed?.needed_bytes), speed?.disk_us),
+    limitLine('memory', rate(memory), bytes(speed?.touched_bytes), speed?.memory_us),
+    limitLine('arithmetic', 'a token with its experts in memory', '', compute),
+    '',
   ];
-  if (!speed) return [...lines, '', 'phi: not known, because no token was decoded after the first'];
-  const { disk_us, memory_us, compute_us } = speed;
-  const known = (us: number | null) => (us === null ? '?' : milliseconds(us));
+  if (!speed) return [...lines, 'phi: not known, because no token was decoded after the first'];
+  const { phi, phi_serial, limit, ceiling_us, serial_us, measured_us } = speed;
   return [
     ...lines,
-    '',
-    `ceiling of a token: disk ${known(disk_us)} (${formatBytes(Math.round(speed.needed_bytes))}), memory ${known(memory_us)}, arithmetic ${known(compute_us)}`,
-    `phi ${speed.phi.toFixed(2)} = ${milliseconds(speed.ceiling_us)} / ${milliseconds(speed.measured_us)} measured; limit: ${LIMITS[speed.limit]}`,
-    `    ${speed.phi_serial.toFixed(2)} of an engine that reads and computes in turns (${milliseconds(speed.serial_us)})`,
+    `phi ${phi.toFixed(2)} = ${milliseconds(ceiling_us)} / ${milliseconds(measured_us)} measured; limit: ${LIMITS[limit]}`,
+    `    ${phi_serial.toFixed(2)} of an engine that reads and computes in turns (${milliseconds(serial_us)})`,
   ];
 }
 

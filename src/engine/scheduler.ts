@@ -140,12 +140,14 @@ export class Scheduler {
   #compute(parts: readonly Part[]): void {
     const begun = performance.now();
     const prompts = parts.some(part => part.isPrompt);
-    this.#runtime.telemetry.stepBegins(rowsOf(parts));
+    const promptRows = rowsOf(parts.filter(part => part.isPrompt));
+    const { telemetry } = this.#runtime;
+    telemetry.stepBegins(promptRows, rowsOf(parts) - promptRows);
     try {
       this.#pass(parts);
     } catch (error) {
       this.#runtime.store.settle();
-      this.#tellStep(parts, true);
+      telemetry.stepEnds(true);
       if (error instanceof Cancelled) return;
       // whose fault it is shows when each goes alone
       if (parts.length === 1) this.#fail(parts[0].generation, error);
@@ -159,13 +161,8 @@ export class Scheduler {
     try {
       this.#afterwards(parts);
     } finally {
-      this.#tellStep(parts, false);
+      telemetry.stepEnds(false);
     }
-  }
-
-  #tellStep(parts: readonly Part[], failed: boolean): void {
-    const ofPrompts = rowsOf(parts.filter(part => part.isPrompt));
-    this.#runtime.telemetry.stepEnds(ofPrompts, rowsOf(parts) - ofPrompts, failed);
   }
 
   #pass(parts: readonly Part[]): void {

@@ -3,6 +3,7 @@
  * beyond the plan. Experts in memory are given up on the way.
  */
 
+import { MIB } from '../common/units.ts';
 import type { Place } from '../compute/arenas.ts';
 import type { Compute } from '../compute/compute.ts';
 import { Op } from '../kernels/commands.ts';
@@ -19,6 +20,8 @@ const DISK_MS = 1000;
 /** Tokens computed again: the middle one counts. */
 const REPLAYS = 9;
 const REPLAY_MS = 2000;
+/** Larger than the caches of most processors; and read into just before, for pages never written would all be the same page. */
+const MEMORY_BYTES = 256 * MIB;
 const MEMORY_MS = 200;
 const MEMORY_PASSES = 3;
 const COLUMNS = 2048;
@@ -121,16 +124,21 @@ function memoryRate(compute: Compute, places: readonly Place[], slotBytes: numbe
   const [first] = places;
   if (!first) return null;
   const { arena } = first;
-  const offsets = places.filter(place => place.arena === arena).map(place => place.offset);
-  const from = Math.min(...offsets);
+  const from = first.offset;
+  let bytes = 0;
+  // those that follow each other
+  for (const place of places) {
+    if (place.arena !== arena || place.offset !== from + bytes || bytes >= MEMORY_BYTES) break;
+    bytes += slotBytes;
+  }
   const panelBytes = layoutBytes('q8g64', TILE_ROWS, COLUMNS);
-  const rows = Math.min(MATRIX_ROWS, Math.floor((Math.max(...offsets) + slotBytes - from) / panelBytes) * TILE_ROWS);
+  const rows = Math.min(MATRIX_ROWS, Math.floor(bytes / panelBytes) * TILE_ROWS);
   const groups = COLUMNS / GROUP;
   const { scratch, lanes } = compute;
   const need = COLUMNS + 8 * groups + rows * 4;
   if (rows === 0 || need > scratch.rows * scratch.columns * 4) return null;
   const matrixBytes = (rows / TILE_ROWS) * panelBytes;
-  const matrices = Math.floor((Math.max(...offsets) + slotBytes - from) / matrixBytes);
+  const matrices = Math.floor(bytes / matrixBytes);
   const codes = scratch.at[arena];
   const scales = codes + COLUMNS;
   const sums = scales + groups * 4;

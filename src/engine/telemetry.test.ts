@@ -3,10 +3,11 @@ import { packDirectory, withRuntime } from '../../test/support/packs.ts';
 import type { TelemetryEvent } from '../telemetry/events.ts';
 import { overlapUs, PHASES, WORK_NAMES } from '../telemetry/fields.ts';
 import { TelemetryReader } from '../telemetry/reader.ts';
+import { speedOf } from '../telemetry/speed.ts';
 import { Tokenizer } from '../tokenizer/tokenizer.ts';
-import type { EngineOptions, GenerateEvent, GenerateStats } from './api.ts';
+import type { EngineOptions, GenerateEvent } from './api.ts';
 import { Generation } from './generation.ts';
-import type { Runtime, RuntimeHooks } from './runtime.ts';
+import type { Runtime } from './runtime.ts';
 import { resolveSampling } from './sampling-options.ts';
 import { Scheduler } from './scheduler.ts';
 import { Session } from './session.ts';
@@ -22,11 +23,12 @@ function talker(runtime: Runtime) {
   const sessions = Array.from({ length: runtime.info.slots }, (_, slot) => new Session(runtime, slot));
   const pool = new SessionPool(sessions, runtime.batch.cache, null);
   const scheduler = new Scheduler(runtime, pool, new StatusWriter(createStatus()));
-  return (promptIds: readonly number[], maxTokens = 6) => {
-    let stats: GenerateStats | undefined;
+  runtime.telemetry.everyStep = true;
+  const answer = (promptIds: readonly number[], maxTokens = 6) => {
+    let end: Extract<GenerateEvent, { type: 'end' }>;
     const sink = {
       event: (event: GenerateEvent) => {
-        if (event.type === 'end') stats = event.stats;
+        if (event.type === 'end') end = event;
       },
       done: () => {},
       fail: (error: unknown) => {
@@ -38,8 +40,9 @@ function talker(runtime: Runtime) {
     const order = { promptIds, sampling, request: { ignoreEos: true } };
     scheduler.add(new Generation(runtime, { tokenBytes, vocabSize, endOfTurnIds: [] }, order, sink));
     while (scheduler.step());
-    return stats!;
+    return end!;
   };
+  return { answer, sessions };
 }
 
 const sumOf = (events: readonly TelemetryEvent[], field: string) =>
@@ -49,13 +52,13 @@ const SMALL: EngineOptions = { model, expertSlots: 12, chunk: 4 };
 
 it('counts in events what the statistics of the answer count', () =>
   withRuntime(SMALL, runtime => {
-    const answer = talker(runtime);
+    const { answer } = talker(runtime);
     const reader = new TelemetryReader(runtime.telemetry.shared);
     const events = reader.events();
     answer([1, 2, 3]);
     events.take();
     const begun = performance.now();
-    const stats = answer(PROMPT);
+    const { stats } = answer(PROMPT);
     const totalUs = (performance.now() - begun) * 1000;
     const all = events.take();
     expect(events.lost).toBe(0);
@@ -84,7 +87,7 @@ it('counts in events what the statistics of the answer count', () =>
 
 it('splits the time of each step and layer into phases and the wait', () =>
   withRuntime(SMALL, runtime => {
-    const answer = talker(runtime);
+    const { answer } = talker(runtime);
     const events = new TelemetryReader(runtime.telemetry.shared).events();
     answer(PROMPT);
     const counted = events.take().filter(({ type }) => type === 'step' || type === 'layer');
@@ -102,11 +105,11 @@ it('splits the time of each step and layer into phases and the wait', () =>
 
 it('keeps sums since the start, the last request apart, and what every expert did in it', () =>
   withRuntime(SMALL, runtime => {
-    const answer = talker(runtime);
+    const { answer } = talker(runtime);
     const reader = new TelemetryReader(runtime.telemetry.shared);
     answer(PROMPT);
     const before = reader.sums();
-    const stats = answer(PROMPT.toReversed());
+    const { stats } = answer(PROMPT.toReversed());
     const last = reader.lastRequest();
     expect([...last.values]).toEqual([...reader.sums().since(before).values]);
     const [prompt, decode] = [last.steps('prompt'), last.steps('decode')];
@@ -126,24 +129,42 @@ it('keeps sums since the start, the last request apart, and what every expert di
     expect(reader.tiers.filter(tier => tier === 2)).toHaveLength(12);
   }));
 
-it('shows a slow disk as wait, not as arithmetic', async () => {
-  const waitOf = (hooks: RuntimeHooks) =>
-    withRuntime(
-      { ...SMALL, prefetch: 'off' },
-      runtime => {
-        const answer = talker(runtime);
-        answer(PROMPT.slice(0, 2), 3);
-        const { waitUs, totalUs, serviceUs, reads, ...rest } = new TelemetryReader(runtime.telemetry.shared)
-          .lastRequest()
-          .steps('decode');
-        const overlap = overlapUs({ ...rest, serviceUs });
-        return { waitUs, totalUs, serviceUs, reads, overlap };
-      },
-      hooks,
-    );
-  const slow = await waitOf({ faults: { nth: 1, kind: 'slow' } });
-  // each of these reads takes 50 ms longer
-  expect(slow.serviceUs).toBeGreaterThanOrEqual(slow.reads * 50_000);
-  expect(slow.waitUs / slow.totalUs).toBeGreaterThan(0.8);
-  expect(slow.overlap).toBeLessThan(0.2 * slow.serviceUs);
-});
+it('shows a slow disk as wait, not as arithmetic, and names it as the limit', () =>
+  withRuntime(
+    { ...SMALL, prefetch: 'off' },
+    runtime => {
+      const { answer, sessions } = talker(runtime);
+      answer(PROMPT.slice(0, 2), 3);
+      const decode = new TelemetryReader(runtime.telemetry.shared).lastRequest().steps('decode');
+      const { waitUs, totalUs, serviceUs, reads } = decode;
+      // each of these reads takes 50 ms longer
+      expect(reads).toBeGreaterThan(0);
+      expect(serviceUs).toBeGreaterThanOrEqual(reads * 50_000);
+      expect(waitUs / totalUs).toBeGreaterThan(0.8);
+      expect(overlapUs(decode)).toBeLessThan(0.2 * serviceUs);
+      const speed = speedOf(decode, runtime.measureLimits(sessions[0]))!;
+      expect(speed.limit).toBe('disk');
+      expect(speed.diskUs).toBeGreaterThan(10 * speed.computeUs!);
+    },
+    { faults: { nth: 1, kind: 'slow' } },
+  ));
+
+it('measures what the machine allows without a trace in conversation, history or answers', () =>
+  withRuntime(SMALL, runtime => {
+    const { answer, sessions } = talker(runtime);
+    const [session] = sessions;
+    const reader = new TelemetryReader(runtime.telemetry.shared);
+    const first = answer(PROMPT);
+    const ids = [...session.ids];
+    const uses = [...reader.turnUses];
+    const last = [...reader.lastRequest().values];
+    const limits = runtime.measureLimits(session);
+    expect(limits.diskBytesPerSecond).toBeGreaterThan(0);
+    expect(limits.computeUs).toBeGreaterThan(0);
+    expect(limits.denseBytes).toBeGreaterThan(0);
+    expect([...session.ids]).toEqual(ids);
+    expect([...reader.turnUses]).toEqual(uses);
+    expect([...reader.lastRequest().values]).toEqual(last);
+    session.truncate(0);
+    expect(answer(PROMPT).tokenIds).toEqual(first.tokenIds);
+  }));

@@ -87,6 +87,11 @@ export const STEP_ONLY_FIELDS: Readonly<Record<string, Field>> = {
   promptRows: { unit: 'count', help: 'rows of prompts' },
   decodeRows: { unit: 'count', help: 'rows of answers: one for each that took its next token' },
   failed: { unit: 'count', help: '1 when the step ended with an error or was called off' },
+  detailed: {
+    unit: 'count',
+    help: '1 when its layers and phases were looked at; where steps are short, not every one is',
+  },
+  detailedUs: { unit: 'us', help: 'its time without the wait, if so' },
 };
 
 export const WORK_NAMES = Object.keys(WORK_FIELDS);

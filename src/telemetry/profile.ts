@@ -27,15 +27,18 @@ export function profileOf(sums: Sums, limits: SpeedLimits | null) {
 /** Steps of one kind. */
 export function periodOf(sums: Numbers) {
   const { steps, rows, promptRows, decodeRows, failed, reads, readBytes, serviceUs, waitUs, totalUs } = sums;
+  // the time of all steps, divided as in those that were looked at
+  const scale = sums['detailedUs'] > 0 ? (totalUs - waitUs) / sums['detailedUs'] : 0;
   return {
     steps,
     failed_steps: failed,
+    detailed_steps: sums['detailed'],
     rows,
     prompt_rows: promptRows,
     decode_rows: decodeRows,
     total_us: totalUs,
     wait_us: waitUs,
-    phases_us: Object.fromEntries(PHASES.map(phase => [phase, sums[`${phase}Us`]])),
+    phases_us: Object.fromEntries(PHASES.map(phase => [phase, sums[`${phase}Us`] * scale])),
     experts: {
       requests: sums['requests'],
       ...Object.fromEntries(TIERS.map(tier => [tier, { hits: sums[`${tier}Hits`], bytes: sums[`${tier}Bytes`] }])),
@@ -53,11 +56,12 @@ export function periodOf(sums: Numbers) {
   };
 }
 
-/** One number per layer. */
+/** Of the steps that were looked at: rows, and one number per layer. */
 function layersOf(sums: Sums, mode: Mode) {
   const layers = Array.from({ length: sums.layers }, (_, layer) => sums.layer(mode, layer));
   const column = (name: string) => layers.map(layer => layer[name]);
   return {
+    rows: layers[0]?.['rows'] ?? 0,
     total_us: column('totalUs'),
     wait_us: column('waitUs'),
     requests: column('requests'),

@@ -29,6 +29,10 @@ const EXPERTS_US = WORK_AT['expertsUs'];
 const DRIVE0 = WORK_AT['drive0Bytes'];
 /** Fields that are differences of a sample: all between the rows and the phases. */
 const FIRST_SAMPLED = ROWS + 1;
+/** Looking at a layer and its phases takes about so long; a step takes at most this share longer for it, on average. */
+const LAYER_COST_US = 0.7;
+const MAX_COST_SHARE = 0.002;
+const MAX_SKIPS = 1000;
 /** Between two copies of which expert is where. */
 const TIERS_EVERY_MS = 250;
 
@@ -49,7 +53,14 @@ export class Recorder implements LayerListener {
   readonly #arrived = new Float64Array(1 + MAX_DRIVES);
   #stepNumber = 0;
   #inStep = false;
-  #rows = 0;
+  #isDetailed = false;
+  /** Looks at the layers and phases of every step, whatever that costs. */
+  everyStep = false;
+  /** Steps of each mode that are not looked at before the next one is. */
+  readonly #skips = new Int32Array(2);
+  #begunMs = 0;
+  #promptRows = 0;
+  #decodeRows = 0;
   #requests = 0;
   #ended: RequestMark[] = [];
   #tiersMs = Number.NEGATIVE_INFINITY;
@@ -69,22 +80,30 @@ export class Recorder implements LayerListener {
 
   // ---- steps --------------------------------------------------------------------------------------------------------
 
-  /** A forward pass of so many rows begins. */
-  stepBegins(rows: number): void {
+  /** A forward pass begins. */
+  stepBegins(promptRows: number, decodeRows: number): void {
     this.#take();
     if (this.#work[READ_BYTES] > 0 || this.#work[REQUESTS] > 0) this.#event('outside', -1, this.#work, WORK_COUNT);
     this.#stepNumber++;
-    this.#rows = rows;
-    this.#layers.fill(0);
+    this.#promptRows = promptRows;
+    this.#decodeRows = decodeRows;
     this.#step.fill(0);
     this.#inStep = true;
+    const mode = promptRows > 0 ? PROMPT : DECODE;
+    this.#isDetailed = this.everyStep || --this.#skips[mode] < 0;
+    if (this.#isDetailed) {
+      this.#layers.fill(0);
+      this.#clock.start();
+    }
+    this.#begunMs = performance.now();
   }
 
-  /** The layer is done, and what it read has been waited for. */
+  /** The layer is done, and what it read has been waited for. Of detailed steps only. */
   layerEnds(layer: number): void {
     if (!this.#inStep) return;
     this.#take();
-    this.#work[ROWS] = this.#rows;
+    this.#takePhases();
+    this.#work[ROWS] = this.#promptRows + this.#decodeRows;
     const at = layer * WORK_COUNT;
     for (let i = 0; i < WORK_COUNT; i++) this.#layers[at + i] += this.#work[i];
     this.#addToStep();
@@ -93,20 +112,36 @@ export class Recorder implements LayerListener {
   }
 
   /** The pass is done and its tokens are chosen, or it has failed. */
-  stepEnds(promptRows: number, decodeRows: number, failed: boolean): void {
+  stepEnds(failed: boolean): void {
+    const stepUs = (performance.now() - this.#begunMs) * 1000;
     this.#take();
+    if (this.#isDetailed) this.#takePhases();
     this.#addToStep();
+    this.#clock.stop();
+    this.#inStep = false;
     const step = this.#step;
-    step[ROWS] = this.#rows;
+    const promptRows = this.#promptRows;
+    const decodeRows = this.#decodeRows;
+    const rows = promptRows + decodeRows;
+    step[ROWS] = rows;
+    step[TOTAL] = stepUs;
     step[WORK_COUNT] = promptRows;
     step[WORK_COUNT + 1] = decodeRows;
     step[WORK_COUNT + 2] = failed ? 1 : 0;
-    this.#inStep = false;
+    step[WORK_COUNT + 3] = this.#isDetailed ? 1 : 0;
+    step[WORK_COUNT + 4] = this.#isDetailed ? stepUs - step[WAIT] : 0;
     this.#event('step', -1, step, step.length);
-    if (!failed && decodeRows > 0) this.#observe('tokenUs', step[TOTAL], decodeRows);
-    if (!failed && promptRows > 0) this.#observe('promptTokenUs', step[TOTAL] / this.#rows, 1);
+    if (!failed && decodeRows > 0) this.#observe('tokenUs', stepUs, decodeRows);
+    if (!failed && promptRows > 0) this.#observe('promptTokenUs', stepUs / rows, 1);
     this.#addToSums(promptRows > 0 ? PROMPT : DECODE);
+    if (this.#isDetailed) this.#plan(promptRows > 0 ? PROMPT : DECODE, stepUs);
     for (let mark = this.#ended.pop(); mark; mark = this.#ended.pop()) this.#tellLast(mark);
+  }
+
+  /** How many steps to leave out, so that looking does not cost more than its share. */
+  #plan(mode: number, stepUs: number): void {
+    const costUs = this.shared.layers * LAYER_COST_US;
+    this.#skips[mode] = Math.min(MAX_SKIPS, Math.floor(costUs / (MAX_COST_SHARE * stepUs)));
   }
 
   // ---- requests -----------------------------------------------------------------------------------------------------
@@ -169,17 +204,24 @@ export class Recorder implements LayerListener {
 
   // ---- inside -------------------------------------------------------------------------------------------------------
 
-  /** Fills `work` with what has happened since the last call. */
+  /** Fills `work` with what was counted since the last call, without times. */
   #take(): void {
-    const clock = this.#clock;
-    clock.book();
     const now = this.#now;
     const work = this.#work;
     this.#sample(now);
     now[READS] = this.#arrived[0];
     for (let drive = 0; drive < MAX_DRIVES; drive++) now[DRIVE0 + drive] = this.#arrived[1 + drive];
-    work[ROWS] = 0;
     for (let i = FIRST_SAMPLED; i < FIRST_PHASE; i++) work[i] = now[i] - this.#before[i];
+    work.fill(0, FIRST_PHASE);
+    this.#now = this.#before;
+    this.#before = now;
+  }
+
+  /** Adds the time since the last call, by phase. */
+  #takePhases(): void {
+    const clock = this.#clock;
+    const work = this.#work;
+    clock.book();
     let total = 0;
     for (let phase = 0; phase < PHASES.length; phase++) {
       work[FIRST_PHASE + phase] = clock.us[phase];
@@ -189,8 +231,6 @@ export class Recorder implements LayerListener {
     work[EXPERTS_US] = Math.max(0, clock.us[PHASE.experts] - work[WAIT]);
     work[TOTAL] = total;
     clock.clear();
-    this.#now = this.#before;
-    this.#before = now;
   }
 
   #addToStep(): void {
@@ -204,7 +244,7 @@ export class Recorder implements LayerListener {
     Atomics.add(head, SUMS_VERSION, 1);
     sums[step]++;
     for (let i = 0; i < this.#step.length; i++) sums[step + 1 + i] += this.#step[i];
-    for (let i = 0; i < this.#layers.length; i++) sums[layers + i] += this.#layers[i];
+    if (this.#isDetailed) for (let i = 0; i < this.#layers.length; i++) sums[layers + i] += this.#layers[i];
     Atomics.add(head, SUMS_VERSION, 1);
   }
 

@@ -59,7 +59,9 @@ export function speedOf(decode: Numbers, limits: SpeedLimits): Speed | null {
   const resident = ((limits.denseBytes + limits.kvBytes) * decode['steps']) / tokens;
   const touchedBytes = resident + experts + limits.copies * neededBytes;
   const diskUs = timeOf(neededBytes, diskBytesPerSecond);
-  const memoryUs = timeOf(touchedBytes, memoryBytesPerSecond);
+  // a token computed again has read as much, without the disk's part
+  const fromReplay = computeUs === null ? 0 : ((limits.denseBytes + limits.kvBytes + experts) / computeUs) * 1e6;
+  const memoryUs = timeOf(touchedBytes, memoryBytesPerSecond && Math.max(memoryBytesPerSecond, fromReplay));
   const arithmeticUs = Math.max(memoryUs ?? 0, computeUs ?? 0);
   const ceilingUs = Math.max(diskUs ?? 0, arithmeticUs);
   const serialUs = (diskUs ?? 0) + arithmeticUs;
