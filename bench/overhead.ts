@@ -14,8 +14,10 @@ import { MIB } from '../src/common/units.ts';
 import type { EngineOptions } from '../src/engine/api.ts';
 import { SafetensorsWriter } from '../src/formats/safetensors-writer.ts';
 import type { ProbeRequest, ProbeResult } from './overhead-probe.ts';
+import { type Cut, PUBLISHED } from './published.ts';
 import { machineLine } from './subject.ts';
 import { type SynthShape, writeSynth } from './synth.ts';
+import { writeFamily } from './synth-family.ts';
 
 const PROBE = fileURLToPath(new URL('./overhead-probe.ts', import.meta.url));
 const NANO_TOKENIZER = new URL('../models/nano/', import.meta.url).pathname;
@@ -162,6 +164,10 @@ function* cases(directory: string, only: string | undefined): Generator<Case> {
     const { target, count } = writeUnpacked(directory);
     yield { name: `${count} BF16 tensors`, model: target, unit: 'tensor', count };
   }
+  if (wanted('joint')) {
+    const { target, count } = writeJoint(directory);
+    yield { name: `${count} parts of joint tensors`, model: target, unit: 'part', count };
+  }
 }
 
 /** A copy of a model with a byte-level BPE vocabulary of the size that large models have. */
@@ -191,6 +197,18 @@ function withTokenizer(directory: string, model: string, style: 'strings' | 'pai
   writeFileSync(join(target, 'tokenizer.json'), JSON.stringify(tokenizer, null, indent));
   cpSync(join(NANO_TOKENIZER, 'tokenizer_config.json'), join(target, 'tokenizer_config.json'));
   return target;
+}
+
+/** A checkpoint whose experts of a layer are two tensors: gate and up joint, and down. Widths are small. */
+function writeJoint(directory: string): { target: string; count: number } {
+  const target = join(directory, 'joint');
+  const published = PUBLISHED['qwen3.6'];
+  const { hiddenSize: hidden, expertWidth: width } = SMALL;
+  const heads = { num_attention_heads: 2, num_key_value_heads: 2, linear_num_key_heads: 2, linear_num_value_heads: 2 };
+  const widths = { hidden_size: hidden, moe_intermediate_size: width, shared_expert_intermediate_size: width };
+  const narrow = { ...published, config: (cut: Required<Cut>) => ({ ...published.config(cut), ...heads, ...widths }) };
+  writeFamily(target, narrow, 'bf16', { ...UNPACKED, vocab: SMALL.vocabSize });
+  return { target, count: UNPACKED.layers * UNPACKED.experts * 3 };
 }
 
 /** A checkpoint as published: every expert matrix a BF16 tensor of its own. All weights are zero. */
