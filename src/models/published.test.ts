@@ -2,6 +2,7 @@
 
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
+import { PUBLISHED } from '../../bench/published.ts';
 import { ConfigError } from '../common/errors.ts';
 import { familyOf, modelTypes } from './registry.ts';
 import { parameterCount } from './tensors.ts';
@@ -10,61 +11,8 @@ const NO_PARTS = { mtp: false };
 
 const COMMON = { hidden_act: 'silu', attention_dropout: 0, initializer_range: 0.02, tie_word_embeddings: false };
 
-const QWEN3_30B = {
-  ...COMMON,
-  model_type: 'qwen3_moe',
-  attention_bias: false,
-  decoder_sparse_step: 1,
-  eos_token_id: 151645,
-  head_dim: 128,
-  hidden_size: 2048,
-  intermediate_size: 6144,
-  max_position_embeddings: 40960,
-  mlp_only_layers: [],
-  moe_intermediate_size: 768,
-  norm_topk_prob: true,
-  num_attention_heads: 32,
-  num_experts: 128,
-  num_experts_per_tok: 8,
-  num_hidden_layers: 48,
-  num_key_value_heads: 4,
-  rms_norm_eps: 1e-6,
-  rope_scaling: null,
-  rope_theta: 1e6,
-  sliding_window: null,
-  use_sliding_window: false,
-  vocab_size: 151936,
-};
-
-const GPT_OSS_20B = {
-  ...COMMON,
-  model_type: 'gpt_oss',
-  attention_bias: true,
-  eos_token_id: 200002,
-  head_dim: 64,
-  hidden_size: 2880,
-  intermediate_size: 2880,
-  layer_types: Array.from({ length: 24 }, (_, i) => (i % 2 === 0 ? 'sliding_attention' : 'full_attention')),
-  max_position_embeddings: 131072,
-  num_attention_heads: 64,
-  num_experts_per_tok: 4,
-  num_hidden_layers: 24,
-  num_key_value_heads: 8,
-  num_local_experts: 32,
-  rms_norm_eps: 1e-5,
-  rope_scaling: {
-    beta_fast: 32,
-    beta_slow: 1,
-    factor: 32,
-    original_max_position_embeddings: 4096,
-    rope_type: 'yarn',
-    truncate: false,
-  },
-  rope_theta: 150000,
-  sliding_window: 128,
-  swiglu_limit: 7,
-  vocab_size: 201088,
-};
+const QWEN3_30B = PUBLISHED.qwen3.config({ layers: 48, experts: 128, vocab: 151936 });
+const GPT_OSS_20B = PUBLISHED['gpt-oss'].config({ layers: 24, experts: 32, vocab: 201088 });
 
 const MIXTRAL_8X7B = {
   ...COMMON,
@@ -232,7 +180,9 @@ describe.each(modelTypes)('%s', type => {
 
   test('has a published config in a test', () => {
     const tests = ['published', 'olmoe', 'mla-moe', 'qwen3-5-moe'].map(name => read(`${name}.test.ts`));
-    expect(tests.some(text => text.includes(`model_type: '${type}',`))).toBe(true);
+    expect([...tests, read('../../bench/published.ts')].some(text => text.includes(`model_type: '${type}',`))).toBe(
+      true,
+    );
   });
 
   test('has a line among the formats of chats', () => {
