@@ -34,10 +34,20 @@ function child(request: DayRequest, env: Env, folder: string): DayResult & { rea
   return JSON.parse(execFileSync(process.execPath, [DAY, file], { env: environment, encoding: 'utf8' }));
 }
 
-/** A day within the smallest budget that is not refused there. Throws when it fails. */
-export function hardDay({ options, shortRequests }: DayRequest, env: Env, folder: string): DayResult {
+/** A day within `ram` bytes, or within the smallest budget that is not refused there. Throws when it fails. */
+export function hardDay(
+  request: DayRequest,
+  env: Env,
+  folder: string,
+  ram = smallestBudget(request, env, folder),
+): DayResult {
+  return child({ ...request, options: { ...request.options, ram } }, env, folder);
+}
+
+function smallestBudget({ options, shortRequests }: DayRequest, env: Env, folder: string): number {
   const { smallestBudget: ram } = child({ options: { ...options, ram: MIB }, shortRequests }, env, folder);
-  return child({ options: { ...options, ram }, shortRequests }, env, folder);
+  if (ram === undefined) throw new Error('one MiB was enough');
+  return ram;
 }
 
 export async function run(args: string[]): Promise<void> {
