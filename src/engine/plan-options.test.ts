@@ -164,6 +164,8 @@ describe('a plan that is refused', () => {
     expect(error.code).toBe(code);
     expect(error.details['path']).toBe(field);
     expect(error.message).toContain(join(folder, 'plan.json'));
+    // and the same as an object
+    expect(refusal(() => withPlan({ model: NANO, plan: change(plan) as PlanFile })).code).toBe(code);
   });
 
   test.each<[string, string]>([

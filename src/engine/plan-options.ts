@@ -17,21 +17,25 @@ const AGAIN = 'make it again with coli plan --json';
 
 /** Throws PlanError: PLAN_UNREADABLE, PLAN_VERSION, PLAN_INVALID (`details.path` names the field). */
 export function readPlanFile(path: string): PlanFile {
-  const raw = readObject(path);
-  const { version } = raw;
+  return parsePlan(readObject(path), path);
+}
+
+/** `file`: where it comes from. */
+function parsePlan(raw: object, file: string): PlanFile {
+  const { version } = raw as { readonly version?: unknown };
   if (typeof version === 'number' && Number.isInteger(version) && version !== PLAN_VERSION) {
-    throw new PlanError('PLAN_VERSION', `${path} is a plan of version ${version}; this program reads ${PLAN_VERSION}`, {
+    throw new PlanError('PLAN_VERSION', `${file} is a plan of version ${version}; this program reads ${PLAN_VERSION}`, {
       hint: version > PLAN_VERSION ? 'use the newer colibri that made it, or make it again here' : AGAIN,
-      details: { file: path, path: 'version', version },
+      details: { file, path: 'version', version },
     });
   }
   const parsed = planSchema.safeParse(raw);
   if (parsed.success) return parsed.data;
   const [issue] = parsed.error.issues;
-  const field = issue.path.join('.') || 'the file';
-  throw new PlanError('PLAN_INVALID', `${path} is no plan: ${field}: ${issue.message}`, {
+  const field = issue.path.join('.') || 'all of it';
+  throw new PlanError('PLAN_INVALID', `${file} is no plan: ${field}: ${issue.message}`, {
     hint: AGAIN,
-    details: { file: path, path: issue.path.join('.') },
+    details: { file, path: issue.path.join('.') },
   });
 }
 
@@ -65,7 +69,7 @@ const DECIDED = [
 /** Fills in what the plan of `options.plan` decides. Throws what readPlanFile throws, and RequestError PLAN_CONFLICT. */
 export function withPlan(options: EngineOptions): EngineOptions {
   if (options.plan === undefined) return options;
-  const plan = typeof options.plan === 'string' ? readPlanFile(options.plan) : options.plan;
+  const plan = typeof options.plan === 'string' ? readPlanFile(options.plan) : parsePlan(options.plan, 'the plan');
   const decided: Record<string, unknown> = {};
   for (const [option, flag, field, read] of DECIDED) {
     const given = options[option];

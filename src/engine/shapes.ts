@@ -47,7 +47,8 @@ function listOf({ accepts, what }: Rule): Rule {
 
 const OPTIONS: Rules<EngineOptions> = {
   model: TEXT,
-  plan: { accepts: value => TEXT.accepts(value) || isObject(value), what: 'a file or a plan' },
+  // its fields are looked at where it is used
+  plan: { accepts: value => TEXT.accepts(value) || (isObject(value) && 'version' in value), what: 'a file or a plan' },
   ram: { accepts: value => value === 'auto' || isBytes(value), what: 'auto or a number of bytes' },
   threads: NUMBER,
   context: NUMBER,
