@@ -46,6 +46,11 @@ describe('memory', () => {
     expect(memoryFacts(root)).toEqual({ availableBytes: 8 * GIB, cgroupLeftBytes: null });
   });
 
+  test('swap is not available memory', () => {
+    const root = machine({ 'proc/meminfo': `${MEMINFO}SwapTotal: 99999999 kB\nSwapFree: 99999999 kB\n` });
+    expect(memoryFacts(root).availableBytes).toBe(8 * GIB);
+  });
+
   test('free memory where there is no /proc', () => {
     const { availableBytes } = memoryFacts(machine({}));
     expect(availableBytes).toBeGreaterThan(0);
@@ -91,6 +96,48 @@ describe('memory', () => {
         ...v1(2 * GIB, 2 * GIB, '/', `inactive_file 7\ntotal_inactive_file ${512 * MIB}\n`),
       },
       512 * MIB,
+    ],
+    [
+      'version 2, slowed down before the limit',
+      {
+        'proc/self/cgroup': '0::/job\n',
+        ...v2(`${8 * GIB}`, GIB, '/job'),
+        'sys/fs/cgroup/job/memory.high': `${3 * GIB}\n`,
+      },
+      2 * GIB,
+    ],
+    [
+      'version 2, slowed down although nothing is the most',
+      { 'proc/self/cgroup': '0::/\n', ...v2('max', GIB), 'sys/fs/cgroup/memory.high': `${3 * GIB}\n` },
+      2 * GIB,
+    ],
+    [
+      'version 2, three levels of which the middle one is tightest although it has the most',
+      {
+        'proc/self/cgroup': '0::/a/b/c\n',
+        ...v2(`${4 * GIB}`, GIB, '/a/b/c'),
+        ...v2(`${9 * GIB}`, 8 * GIB, '/a/b'),
+        ...v2(`${30 * GIB}`, 9 * GIB, '/a'),
+      },
+      GIB,
+    ],
+    [
+      'version 1, a limit around the container that cannot be seen inside',
+      {
+        'proc/self/cgroup': '4:memory:/\n',
+        ...v1('9223372036854771712', GIB, '/', `hierarchical_memory_limit ${5 * GIB}\ntotal_inactive_file 0\n`),
+      },
+      4 * GIB,
+    ],
+    [
+      'swap that a group may use is no room',
+      {
+        'proc/self/cgroup': '0::/\n',
+        ...v2(`${2 * GIB}`, GIB),
+        'sys/fs/cgroup/memory.swap.max': 'max\n',
+        'sys/fs/cgroup/memory.swap.current': '0\n',
+      },
+      GIB,
     ],
     ['more used than allowed', { 'proc/self/cgroup': '0::/\n', ...v2(`${GIB}`, 2 * GIB) }, 0],
     ['files that say nothing', { 'proc/self/cgroup': 'nonsense\n', ...v2('', GIB) }, null],

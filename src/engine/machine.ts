@@ -32,27 +32,48 @@ export function memoryFacts(root = '/'): MemoryFacts {
   };
 }
 
+/** Where a version of control groups keeps what, and how the page cache that can be dropped is named there. */
+interface Hierarchy {
+  readonly mount: string;
+  /** All that are there count; the tightest decides. */
+  readonly limits: readonly (readonly [file: string, pattern: RegExp])[];
+  readonly usage: string;
+  readonly droppable: RegExp;
+}
+
+const WHOLE_FILE = /^(\d+)$/m;
+const V2: Hierarchy = {
+  mount: 'sys/fs/cgroup',
+  // above the lower of the two a process is not ended, but so slowed down that it might as well be
+  limits: [
+    ['memory.max', WHOLE_FILE],
+    ['memory.high', WHOLE_FILE],
+  ],
+  usage: 'memory.current',
+  droppable: /^inactive_file (\d+)$/m,
+};
+const V1: Hierarchy = {
+  mount: 'sys/fs/cgroup/memory',
+  // the second knows of groups around a container that cannot be seen from inside
+  limits: [
+    ['memory.limit_in_bytes', WHOLE_FILE],
+    ['memory.stat', /^hierarchical_memory_limit (\d+)$/m],
+  ],
+  usage: 'memory.usage_in_bytes',
+  droppable: /^total_inactive_file (\d+)$/m,
+};
+
 /**
  * Room below the tightest limit of the process's control group and the groups around it, version 2 and 1. Page cache that
- * the kernel would drop at once does not count as used: MemAvailable does not count it either.
+ * the kernel would drop at once does not count as used: MemAvailable does not count it either. Swap is no memory to plan with.
  */
 function cgroupLeft(root: string): number | null {
   const groups = readText(root, 'proc/self/cgroup') ?? '';
   const v2 = /^0::(\/.*)$/m.exec(groups)?.[1] ?? '/';
   const v1 = /^\d+:(?:[^:\n]*,)?memory(?:,[^:\n]*)?:(\/.*)$/m.exec(groups)?.[1] ?? '/';
   const rooms = [
-    ...levels(v2).map(group =>
-      room(root, join('sys/fs/cgroup', group), 'memory.max', 'memory.current', /^inactive_file (\d+)$/m),
-    ),
-    ...levels(v1).map(group =>
-      room(
-        root,
-        join('sys/fs/cgroup/memory', group),
-        'memory.limit_in_bytes',
-        'memory.usage_in_bytes',
-        /^total_inactive_file (\d+)$/m,
-      ),
-    ),
+    ...levels(v2).map(group => room(root, V2, group)),
+    ...levels(v1).map(group => room(root, V1, group)),
   ].filter(bytes => bytes !== null);
   return rooms.length > 0 ? Math.min(...rooms) : null;
 }
@@ -62,12 +83,15 @@ function levels(group: string): string[] {
   return group === '/' ? ['/'] : [group, ...levels(dirname(group))];
 }
 
-function room(root: string, group: string, limitFile: string, usageFile: string, droppable: RegExp): number | null {
-  const limit = keyedNumber(readText(root, join(group, limitFile)), /^(\d+)$/m);
-  const usage = keyedNumber(readText(root, join(group, usageFile)), /^(\d+)$/m);
-  if (limit === null || usage === null || limit >= NO_LIMIT_BYTES) return null;
-  const cache = keyedNumber(readText(root, join(group, 'memory.stat')), droppable) ?? 0;
-  return Math.max(0, limit - Math.max(0, usage - cache));
+function room(root: string, { mount, limits, usage, droppable }: Hierarchy, group: string): number | null {
+  const number = (file: string, pattern: RegExp) => keyedNumber(readText(root, join(mount, group, file)), pattern);
+  const set = limits
+    .map(([file, pattern]) => number(file, pattern))
+    .filter(limit => limit !== null && limit < NO_LIMIT_BYTES) as number[];
+  const used = number(usage, WHOLE_FILE);
+  if (set.length === 0 || used === null) return null;
+  const cache = number('memory.stat', droppable) ?? 0;
+  return Math.max(0, Math.min(...set) - Math.max(0, used - cache));
 }
 
 function readText(root: string, file: string): string | null {
@@ -105,6 +129,11 @@ export function physicalCores(root = '/'): number {
   }
   // affinity and quotas of a container may allow fewer
   return cores.size > 0 ? Math.min(cores.size, os.availableParallelism()) : os.availableParallelism();
+}
+
+/** Threads that this process may run at the same time. */
+export function hardwareThreads(): number {
+  return os.availableParallelism();
 }
 
 /** Highest resident set so far (VmHWM), in bytes. */
