@@ -1,6 +1,7 @@
 /** Files that name a process: who holds a lock, and whether that very process still runs. */
 
 import fs from 'node:fs';
+import { threadId } from 'node:worker_threads';
 
 /** `start` tells a process from a later one of the same number; null where the system does not say. */
 export interface ProcessId {
@@ -18,12 +19,14 @@ export type LockAttempt =
  * a second attempt of its own finds it taken. Throws what the file system says when the file cannot be written.
  */
 export function takeLock(path: string): LockAttempt {
-  const holder = runningHolder(path);
-  if (holder !== null) return { release: null, holder };
-  fs.rmSync(path, { force: true });
+  const left = readText(path);
+  const holder = holderOf(left);
+  if (holder !== null && isRunning(holder)) return { release: null, holder };
+  // somebody else may have taken it over by now
+  if (left !== null && readText(path) === left) fs.rmSync(path, { force: true });
   const own = JSON.stringify(processId());
   try {
-    fs.writeFileSync(path, own, { flag: 'wx', mode: 0o600 });
+    publish(path, own);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
     return { release: null, holder: readHolder(path) };
@@ -34,6 +37,22 @@ export function takeLock(path: string): LockAttempt {
       if (readText(path) === own) fs.rmSync(path, { force: true });
     },
   };
+}
+
+/** The file appears with its content, so that nobody finds it empty and takes it for one that a power cut has left. */
+function publish(path: string, text: string): void {
+  const draft = `${path}.${process.pid}-${threadId}`;
+  fs.rmSync(draft, { force: true });
+  fs.writeFileSync(draft, text, { flag: 'wx', mode: 0o600 });
+  try {
+    fs.linkSync(draft, path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') throw error;
+    // a file system without links
+    fs.writeFileSync(path, text, { flag: 'wx', mode: 0o600 });
+  } finally {
+    fs.rmSync(draft, { force: true });
+  }
 }
 
 /** The process that has the lock and still runs, or null. */
@@ -60,8 +79,12 @@ export function isRunning({ pid, start }: ProcessId): boolean {
 
 /** Null when there is no lock, or one that a power cut left without its content. */
 function readHolder(path: string): ProcessId | null {
+  return holderOf(readText(path));
+}
+
+function holderOf(text: string | null): ProcessId | null {
   try {
-    const { pid, start } = JSON.parse(readText(path) ?? 'null');
+    const { pid, start } = JSON.parse(text ?? 'null');
     const valid = Number.isSafeInteger(pid) && pid > 0 && (start === null || typeof start === 'string');
     return valid ? { pid, start } : null;
   } catch {

@@ -13,6 +13,8 @@ export const LOCK = '.lock';
 const PARTIAL = '.partial';
 /** O_NONBLOCK: opening a named pipe would wait for its writer. Windows has neither. */
 const READ = fs.constants.O_RDONLY | (fs.constants.O_NOFOLLOW ?? 0) | (fs.constants.O_NONBLOCK ?? 0);
+/** Behind the name of the file: what was to become it, or its lock, and the process that wrote it. */
+const LEFTOVER = /^(?:\.lock)?\.(\d{1,9})(?:\.partial|-\d+)$/;
 /** Leftovers are looked for among so many names at most. */
 const MAX_ENTRIES = 10_000;
 
@@ -98,9 +100,8 @@ function removeLeftovers(path: string): void {
       const entry = directory.readSync();
       if (entry === null) break;
       const { name } = entry;
-      if (!name.startsWith(prefix) || !name.endsWith(PARTIAL)) continue;
-      const pid = Number(name.slice(prefix.length, -PARTIAL.length));
-      if (!Number.isSafeInteger(pid) || pid <= 0) continue;
+      const pid = name.startsWith(prefix) ? Number(LEFTOVER.exec(name.slice(prefix.length - 1))?.[1]) : 0;
+      if (!(pid > 0)) continue;
       if (pid === process.pid || !isRunning({ pid, start: null }))
         fs.rmSync(join(dirname(path), name), { force: true });
     }
