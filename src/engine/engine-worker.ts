@@ -8,14 +8,15 @@ import type { Family } from '../models/family.ts';
 import { type FaultPlan, parseFaultPlan } from '../storage/faults.ts';
 import type { TelemetryShared } from '../telemetry/memory.ts';
 import type { SpeedLimits } from '../telemetry/speed.ts';
-import type { EngineInfo, EngineOptions, ScoreRequest } from './api.ts';
+import type { EngineInfo, EngineOptions, ScoreRequest, ScoreResult } from './api.ts';
 import { Generation, type Order, type TokenizerFacts } from './generation.ts';
+import { IdlePlacement } from './idle-placement.ts';
 import { DEFAULT_KV_DIR_BYTES, KvFiles } from './kv-files.ts';
 import { type ModelFiles, readModel } from './model-files.ts';
 import { Routing } from './routing.ts';
 import { Runtime } from './runtime.ts';
 import { Scheduler } from './scheduler.ts';
-import { score } from './score.ts';
+import { largeBuffers, score } from './score.ts';
 import { Session } from './session.ts';
 import { SessionPool } from './session-pool.ts';
 import { StatusWriter } from './status.ts';
@@ -56,6 +57,7 @@ let pool: SessionPool;
 let scheduler: Scheduler;
 let tokenizer: TokenizerFacts;
 let history: UsageHistory | null = null;
+let placement: IdlePlacement | null = null;
 let routing: Routing;
 /** What needs the model for itself; it runs when no answer is being made. */
 const alone: (() => void)[] = [];
@@ -78,6 +80,7 @@ async function open(): Promise<void> {
   runtime = await Runtime.open(data.options, progress => port.postMessage({ id: 0, progress }), hooks, files);
   runtime.info.notes.push(...early);
   runtime.passDone = () => routing.passDone();
+  if (history) placement = new IdlePlacement(runtime, history);
   sessions = Array.from({ length: runtime.info.slots }, (_, slot) => new Session(runtime, slot));
   pool = new SessionPool(sessions, runtime.batch.cache, openKvFiles());
   scheduler = new Scheduler(runtime, pool, status);
@@ -126,18 +129,28 @@ function noteLate(line: string): void {
   port.postMessage({ id: 0, note: line });
 }
 
+/** No request runs. */
+function safePoint(): void {
+  placement?.safePoint();
+  history?.safePoint();
+  routing.safePoint();
+}
+
 /** Steps until nothing is left to do; messages are taken in between. */
 async function run(): Promise<void> {
   if (isRunning) return;
   isRunning = true;
   for (;;) {
-    if (scheduler.step()) await setImmediate();
-    else if (alone.length > 0) alone.shift()!();
+    if (scheduler.step()) {
+      placement?.busy();
+      await setImmediate();
+    } else if (alone.length > 0) alone.shift()!();
     else if (pool.saveSome()) await setImmediate();
-    else break;
+    else {
+      safePoint();
+      if (!(await placement?.fill())) break;
+    }
   }
-  history?.safePoint();
-  routing.safePoint();
   isRunning = false;
 }
 
@@ -191,6 +204,7 @@ async function execute(command: Exclude<EngineCommand, { method: 'generate' }>):
       return whenAlone(limits);
     case 'close':
       pool.close();
+      placement?.close();
       history?.close();
       routing.close();
       await runtime.close();
@@ -205,7 +219,11 @@ port.on('message', async (command: EngineCommand) => {
     else {
       const value = execute(command);
       void run();
-      port.postMessage({ id, done: true, value: await value });
+      const result = await value;
+      port.postMessage(
+        { id, done: true, value: result },
+        command.method === 'score' ? largeBuffers(result as ScoreResult) : [],
+      );
       if (command.method === 'close') port.close();
     }
   } catch (error) {

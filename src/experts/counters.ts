@@ -29,6 +29,8 @@ export interface ExpertCounters {
   /** Reads of hot experts into empty slots while nothing ran, and those of them that were asked for while they were there. */
   warmed: number;
   warmHits: number;
+  /** Pins that went to other experts. */
+  pinSwaps: number;
   serviceUs: number;
   waitUs: number;
 }
@@ -54,6 +56,7 @@ export function zeroCounters(): ExpertCounters {
     wastedBytes: 0,
     warmed: 0,
     warmHits: 0,
+    pinSwaps: 0,
     serviceUs: 0,
     waitUs: 0,
   };

@@ -3,7 +3,7 @@
 import { type EvictionPolicy, LruPolicy, type PolicyFacts } from '../policy.ts';
 import { FrequencyPolicy } from './frequency.ts';
 
-/** `pin` is least recently used for all slots whose experts are not pinned; who is pinned is decided from the history of use. */
+/** `pin` is `lfru` for all slots whose experts are not pinned; who is pinned is decided from the history of use. */
 export const POLICY_NAMES = ['lru', 'lfru', 'pin'] as const;
 export type PolicyName = (typeof POLICY_NAMES)[number];
 /** `auto`: the one that would have read least in the last traces; without any, the default. */
@@ -18,5 +18,5 @@ export function chosenPolicy(choice: PolicyChoice = 'auto'): PolicyName {
 }
 
 export function makePolicy(name: PolicyName): (facts: PolicyFacts) => EvictionPolicy {
-  return facts => (name === 'lfru' ? new FrequencyPolicy(facts) : new LruPolicy(facts));
+  return facts => (name === 'lru' ? new LruPolicy(facts) : new FrequencyPolicy(facts));
 }
