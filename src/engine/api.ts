@@ -5,9 +5,9 @@ import type { GrammarSpec } from '../grammar/api.ts';
 import type { KernelChoice, KernelName } from '../kernels/kernels.ts';
 import type { KvEncoding } from '../layers/row-memory.ts';
 import type { Family } from '../models/family.ts';
+import type { IoMode } from '../storage/open-files.ts';
 import type { TelemetryReader } from '../telemetry/reader.ts';
 import type { SpeedLimits } from '../telemetry/speed.ts';
-import type { IoMode } from '../storage/open-files.ts';
 import type { PlanFile } from './plan-schema.ts';
 
 export type { GrammarSpec, IoMode, KernelChoice, KvEncoding, PlanFile, PolicyChoice };
@@ -46,12 +46,12 @@ export interface EngineOptions {
   readonly readers?: number;
   /** `auto` reads past the page cache where the file system allows it; `direct` refuses to fall back. Default auto. */
   readonly io?: IoMode;
-  /** Check container hashes on the first load of every record. */
-  readonly verify?: boolean;
   /** Directories with copies of the model's files, all or some, on other drives: at most 4. Each expert is read from one place. */
   readonly mirrors?: readonly string[];
   /** GB/s of the model's drive and of each mirror, which decide what comes from where. Default: measured at the start. */
   readonly driveSpeeds?: readonly number[];
+  /** Check container hashes on the first load of every record. */
+  readonly verify?: boolean;
   /** Sessions: conversations in memory, and requests that are answered together; default 1. Each has room for `context` tokens. */
   readonly slots?: number;
   /** How keys and values are kept; default f32. bf16 takes half the memory and changes the numbers. */
@@ -73,6 +73,8 @@ export interface EngineOptions {
   readonly trace?: string;
   /** Which experts are given up for others; `auto`, the default, goes by a replay of the last texts. Never a value changes. */
   readonly policy?: PolicyChoice;
+  /** Longest `score` that asks for logits: what it returns lies outside all other memory and is planned. Default 0. */
+  readonly scoredTokens?: number;
   /** What else the process needs, a server for example: part of the plan. */
   readonly reserveBytes?: number;
 }

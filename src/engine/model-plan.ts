@@ -25,6 +25,8 @@ import { checkPlan, checkPlanModel, firstStartSurplus } from './plan-options.ts'
 import { Weights } from './weights.ts';
 
 const DEFAULT_CONTEXT = 4096;
+/** Results of scores that are there at the same time: the one that is looked at, and one that is not collected yet. */
+const SCORES_HELD = 2;
 const DEFAULT_READERS = 4;
 /** A machine that keeps more conversations going needs another program; each costs the memory of its whole context. */
 export const MAX_SLOTS = 64;
@@ -96,10 +98,12 @@ function budgetOf({ plan }: EngineOptions, given: Settings['budget'], firstStart
   return { bytes: given.bytes + firstStartSurplus(plan, firstStartBytes), source: `the plan of ${plan.created}` };
 }
 
-/** `server`, `constraints`, `savedKv`: what the options ask for besides. */
+/** What the options ask for besides. */
 export interface AllOverhead extends OverheadTerms {
   readonly telemetry: number;
   readonly server: number;
+  /** Logits that scores return. */
+  readonly scores: number;
   readonly constraints: number;
   readonly savedKv: number;
 }
@@ -161,6 +165,7 @@ function planWith(files: ModelFiles, options: EngineOptions, settings: Settings)
     }),
     telemetry: telemetryBytes(shape, settings.slots),
     server: options.reserveBytes ?? 0,
+    scores: (options.scoredTokens ?? 0) * shape.vocabSize * 4 * SCORES_HELD,
     constraints: options.constraints ? grammarWorkerBytes(shape.vocabSize) : 0,
     savedKv: savedKvBytes(options, files),
   };

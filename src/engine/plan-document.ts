@@ -204,6 +204,7 @@ function memoryPart(files: ModelFiles, { summary, overhead }: PlannedModel): Pla
       requests: overhead.requests,
       telemetry: overhead.telemetry,
       server: overhead.server,
+      scores: overhead.scores,
       constraints: overhead.constraints,
       saved_kv: overhead.savedKv,
     },

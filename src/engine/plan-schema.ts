@@ -95,6 +95,7 @@ export const planSchema = z.object({
       requests: bytes,
       telemetry: bytes,
       server: bytes,
+      scores: bytes,
       constraints: bytes,
       saved_kv: bytes,
     }),

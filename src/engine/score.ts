@@ -61,6 +61,11 @@ export function score(runtime: Runtime, session: Session, request: ScoreRequest)
   return collected.result;
 }
 
+/** What another thread may take over instead of copying it. */
+export function largeBuffers({ logits, hidden = [], mtp }: ScoreResult): ArrayBuffer[] {
+  return [logits, mtp?.logits, mtp?.hidden, ...hidden].flatMap(array => (array ? [array.buffer as ArrayBuffer] : []));
+}
+
 /** Runs the prediction head on the rows of the last pass, which are those from `before` on. */
 function predict({ model, batch }: Runtime, ids: readonly number[], before: number, rows: number, to: Collector): void {
   const head = model.mtp!;

@@ -28,6 +28,7 @@ const GOOD: Required<EngineOptions> = {
   usage: 'read',
   trace: '/trace',
   policy: 'lru',
+  scoredTokens: 8,
   reserveBytes: 0,
 };
 

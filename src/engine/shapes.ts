@@ -75,6 +75,7 @@ const OPTIONS: Rules<EngineOptions> = {
   usage: TEXT,
   trace: TEXT,
   policy: oneOf(...POLICY_CHOICES),
+  scoredTokens: WHOLE,
   reserveBytes: BYTES,
 };
 

@@ -25,12 +25,13 @@ export async function divergence(flags: DivergenceFlags): Promise<number> {
   // both are open at once: each gets half
   const whole = typeof flags.ram === 'number' ? flags.ram : automaticBudget(memoryFacts()).bytes;
   const half = { ...flags, ram: Math.floor(whole / 2) };
-  const reference = await openModel({ ...half, model: flags.reference }, json);
+  const window = flags.window ?? DIVERGENCE_WINDOW;
+  const extras = { scoredTokens: window };
+  const reference = await openModel({ ...half, model: flags.reference }, json, extras);
   try {
-    const model = await openModel(half, json);
+    const model = await openModel(half, json, extras);
     try {
       const progress = new Progress();
-      const window = flags.window ?? DIVERGENCE_WINDOW;
       const report = await evalDivergence(model, reference, text, window, (done, total) => {
         if (!json) progress.update('compared', done, total, tokenAmount);
       }).finally(() => progress.clear());
