@@ -1,5 +1,5 @@
 /**
- * `prefetch`: tokens per second without guesses about the next layer, with them, and where the engine finds out by itself. The three
+ * `prefetch`: tokens per second without guesses about the next layer, with them, and where the engine finds out by itself. They
  * take turns, a few tokens at a time, with the same tokens, each with its own slots: what the machine does besides hits all alike.
  */
 
@@ -11,7 +11,8 @@ import type { Prefetch } from '../src/experts/look-ahead-switch.ts';
 import { median } from './bracket.ts';
 import { engineOptions, machineLine, readSettings, type Settings, variedIds } from './subject.ts';
 
-const MODES: readonly Prefetch[] = ['off', 'auto', 'on'];
+/** The first once more at the end: how much it differs from itself is the noise. */
+const MODES: readonly Prefetch[] = ['off', 'auto', 'on', 'off'];
 const PROMPT_TOKENS = 32;
 /** Tokens of one turn, and those at the beginning that do not count: the slots fill, and `auto` has its first trial. */
 const TURN_TOKENS = 8;
@@ -48,9 +49,11 @@ function measure(subjects: readonly Subject[], { tokens }: Settings, text: numbe
     session.feed(ids.slice(0, PROMPT_TOKENS));
   }
   for (let from = 0, turn = 0; from < all; from += TURN_TOKENS, turn++) {
-    const order = turn % 2 === 0 ? subjects : subjects.toReversed();
-    for (const subject of order)
-      takeTurn(subject, ids.slice(PROMPT_TOKENS + from).slice(0, TURN_TOKENS), from >= WARM_UP_TOKENS);
+    const part = ids.slice(PROMPT_TOKENS + from).slice(0, TURN_TOKENS);
+    // each goes first, second and last equally often, and none twice in a row: it would find its weights in the processor's caches
+    for (let i = 0; i < subjects.length; i++) {
+      takeTurn(subjects[(turn + i) % subjects.length], part, from >= WARM_UP_TOKENS);
+    }
   }
 }
 

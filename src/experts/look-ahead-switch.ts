@@ -9,11 +9,11 @@ export type Prefetch = 'off' | 'auto' | 'on';
 /** Forward passes that decide nothing: slots fill up, and code is compiled. */
 const WARM_UP_PASSES = 8;
 /** Passes with, then as many without guesses (or the other way round): together a round, which one of the two wins. */
-const WINDOW_PASSES = 4;
+const WINDOW_PASSES = 2;
 /** One side is better when it has won so many rounds more than the other. */
-const LEAD = 6;
+const LEAD = 8;
 /** A trial without such a lead changes nothing: long, because small differences need it, and cost little while they are looked for. */
-const MAX_ROUNDS = 64;
+const MAX_ROUNDS = 128;
 /** Passes between two trials: at first, and at most. */
 const FIRST_REST = 256;
 const LONGEST_REST = 4096;
