@@ -39,7 +39,7 @@ export class LookAheadWorkspace implements RouterWorkspace {
 
 /** Outputs of a layer's experts, as far as they are computed; what is not may be anything. */
 export interface KnownExperts {
-  readonly shared: Tensor | null; // [rows, hidden]
+  shared: Tensor | null; // [rows, hidden]
   readonly parts: Tensor; // [rows*topK, hidden]
   readonly weights: Tensor; // [rows, topK]
   /** Which parts are computed. */
@@ -84,7 +84,9 @@ export class LookAhead {
   #expected(x: Tensor, { shared, parts, weights, isKnown }: KnownExperts, n: number): Tensor {
     const { arenas } = this.#compute;
     const { state, knownWeights } = this.#work;
-    arenas.floats(state).set(arenas.floats(x).subarray(0, n * x.columns));
+    const left = arenas.floats(x);
+    const expected = arenas.floats(state);
+    for (let i = 0; i < n * x.columns; i++) expected[i] = left[i];
     const from = arenas.floats(weights);
     const to = arenas.floats(knownWeights);
     for (let i = 0; i < n * weights.columns; i++) to[i] = isKnown[i] ? from[i] : 0;

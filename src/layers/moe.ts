@@ -11,7 +11,7 @@ import { addRowsAt, combine } from '../compute/rows.ts';
 import type { ExpertStore } from '../experts/store.ts';
 import { PHASE } from '../telemetry/fields.ts';
 import { requireFinite } from './finite.ts';
-import { LOOK_AHEAD_ROWS, type LookAhead } from './look-ahead.ts';
+import { type KnownExperts, LOOK_AHEAD_ROWS, type LookAhead } from './look-ahead.ts';
 import type { SharedExpert } from './mlp.ts';
 import type { RouterWorkspace, Routing } from './router.ts';
 
@@ -84,8 +84,8 @@ export class RoutedExperts {
   readonly #uses: Int32Array;
   /** Positions of the current wave. */
   readonly #wave: Int32Array;
-  /** (row, slot) outputs that are there, where rows are few. */
-  readonly #isKnown: Uint8Array;
+  /** Outputs that are there before the first wait, where rows are few. */
+  readonly #known: KnownExperts;
 
   constructor(
     compute: Compute,
@@ -111,7 +111,8 @@ export class RoutedExperts {
     this.#distinct = new Int32Array(shape.experts);
     this.#uses = new Int32Array(shape.experts);
     this.#wave = new Int32Array(shape.experts);
-    this.#isKnown = new Uint8Array(LOOK_AHEAD_ROWS * shape.topK);
+    const isKnown = new Uint8Array(LOOK_AHEAD_ROWS * shape.topK);
+    this.#known = { shared: null, parts: work.parts, weights: work.routing.weights, isKnown };
   }
 
   /** x += (sum over slots of weight * expert(input row)) + shared expert, for n rows. */
@@ -127,7 +128,7 @@ export class RoutedExperts {
       clock.enter(PHASE.shared);
       shared = this.#shared?.forward(input, n, this.#layer) ?? null;
       clock.enter(PHASE.experts);
-      if (this.#lookAhead?.isWanted(n)) this.#guess(this.#lookAhead, x, input, routing, shared, n);
+      if (this.#lookAhead?.isWanted(n)) this.#guess(this.#lookAhead, x, input, shared, n);
       for (let ready = store.next(); ready > 0; ready = store.next()) this.#computeReady(input, n, ready);
     } finally {
       store.end();
@@ -138,16 +139,16 @@ export class RoutedExperts {
   }
 
   /** Looks ahead with the outputs of experts in memory, if there are others to wait for: the disk is busy until those have come. */
-  #guess(lookAhead: LookAhead, x: Tensor, input: Input, routing: Routing, shared: Tensor | null, n: number): void {
+  #guess(lookAhead: LookAhead, x: Tensor, input: Input, shared: Tensor | null, n: number): void {
     const { clock } = this.#compute;
     const store = this.#store;
-    this.#isKnown.fill(0);
+    this.#known.isKnown.fill(0);
     const ready = store.next(false);
     const { isWaiting } = store;
     if (isWaiting) this.#computeReady(input, n, ready);
     clock.enter(PHASE.guess);
-    const { parts } = this.#work;
-    lookAhead.run(x, { shared, parts, weights: routing.weights, isKnown: this.#isKnown }, n);
+    this.#known.shared = shared;
+    lookAhead.run(x, this.#known, n);
     clock.enter(PHASE.experts);
     if (!isWaiting) this.#computeReady(input, n, ready);
   }
@@ -206,7 +207,7 @@ export class RoutedExperts {
 
   #noteKnown(position: number): void {
     const expert = this.#distinct[position];
-    for (let p = this.#start[expert]; p < this.#start[expert + 1]; p++) this.#isKnown[this.#pairs[p]] = 1;
+    for (let p = this.#start[expert]; p < this.#start[expert + 1]; p++) this.#known.isKnown[this.#pairs[p]] = 1;
   }
 
   #pairCount(position: number): number {
