@@ -9,28 +9,32 @@ import type { BuiltModel } from './model-plan.ts';
 
 /** A recorder of all that this model does from now on. */
 export function recordTelemetry(
-  { layers, experts }: Pick<ModelShape, 'layers' | 'experts'>,
+  { layers, experts, moeLayers }: Pick<ModelShape, 'layers' | 'experts' | 'moeLayers'>,
   { compute, store }: Pick<BuiltModel, 'compute' | 'store'>,
   pool: Pick<ReadPool, 'waitedServiceUs'>,
 ): Recorder {
   const { counters } = store;
   const at = WORK_AT;
-  return new Recorder(createTelemetry({ layers, experts }), compute.clock, into => {
-    into[at.requests] = counters.requests;
-    into[at.pinnedHits] = counters.pinnedHits;
-    into[at.cachedHits] = counters.hits - counters.pinnedHits - counters.aheadHits;
-    into[at.aheadHits] = counters.aheadHits;
-    into[at.diskHits] = counters.misses;
-    into[at.pinnedBytes] = counters.pinnedBytes;
-    into[at.cachedBytes] = counters.hitBytes - counters.pinnedBytes - counters.usefulBytes;
-    into[at.aheadBytes] = counters.usefulBytes;
-    into[at.diskBytes] = counters.missBytes;
-    into[at.prefetched] = counters.prefetched;
-    into[at.wasted] = counters.wasted;
-    into[at.wastedBytes] = counters.wastedBytes;
-    into[at.readBytes] = counters.bytesRead;
-    into[at.serviceUs] = counters.serviceUs;
-    into[at.waitUs] = counters.waitUs;
-    into[at.waitedServiceUs] = pool.waitedServiceUs;
-  });
+  return new Recorder(
+    createTelemetry({ layers, experts, moeLayers: moeLayers.filter(layer => layer < layers) }),
+    compute.clock,
+    into => {
+      into[at.requests] = counters.requests;
+      into[at.pinnedHits] = counters.pinnedHits;
+      into[at.cachedHits] = counters.hits - counters.pinnedHits - counters.aheadHits;
+      into[at.aheadHits] = counters.aheadHits;
+      into[at.diskHits] = counters.misses;
+      into[at.pinnedBytes] = counters.pinnedBytes;
+      into[at.cachedBytes] = counters.hitBytes - counters.pinnedBytes - counters.usefulBytes;
+      into[at.aheadBytes] = counters.usefulBytes;
+      into[at.diskBytes] = counters.missBytes;
+      into[at.prefetched] = counters.prefetched;
+      into[at.wasted] = counters.wasted;
+      into[at.wastedBytes] = counters.wastedBytes;
+      into[at.readBytes] = counters.bytesRead;
+      into[at.serviceUs] = counters.serviceUs;
+      into[at.waitUs] = counters.waitUs;
+      into[at.waitedServiceUs] = pool.waitedServiceUs;
+    },
+  );
 }

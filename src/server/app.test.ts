@@ -176,7 +176,16 @@ describe('routes', () => {
     const { port } = await startTestServer();
     const { json } = await ask(port, '/openapi.json');
     expect(json.openapi).toMatch(/^3\.1\./);
-    const expected = ['/health', '/v1/models', '/v1/models/{model}', '/props', '/metrics', '/openapi.json'];
+    const expected = [
+      '/health',
+      '/v1/models',
+      '/v1/models/{model}',
+      '/props',
+      '/profile',
+      '/experts',
+      '/metrics',
+      '/openapi.json',
+    ];
     expect(Object.keys(json.paths)).toEqual(
       expect.arrayContaining([...expected, '/tokenize', '/detokenize', '/apply-template', '/echo']),
     );

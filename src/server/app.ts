@@ -25,6 +25,7 @@ import { errorCode, noteError } from './outcome.ts';
 import { healthRoute } from './routes/health.ts';
 import { metricsRoutes } from './routes/metrics.ts';
 import { modelRoutes } from './routes/models.ts';
+import { profileRoutes } from './routes/profile.ts';
 import { propsRoute } from './routes/props.ts';
 import { textRoutes } from './routes/text.ts';
 import type { ServerSettings } from './settings.ts';
@@ -94,7 +95,8 @@ export async function createApp(parts: AppParts): Promise<ServerApp> {
   });
 
   await app.register(swagger, openApiOptions(settings));
-  for (const add of [healthRoute, modelRoutes, propsRoute, metricsRoutes, textRoutes]) add(app, routeParts);
+  for (const add of [healthRoute, modelRoutes, propsRoute, metricsRoutes, profileRoutes, textRoutes])
+    add(app, routeParts);
   for (const dialect of dialects) {
     await app.register(async scope => {
       scope.setErrorHandler(errorHandler(dialect.errorBody ?? openAiErrorBody, state));

@@ -6,7 +6,16 @@ const KEY = 'sk-right';
 
 test('with a key, everything but liveness asks for it', async () => {
   const { port } = await startTestServer({ change: { apiKey: KEY }, token: 'local-token' });
-  for (const path of ['/v1/models', '/props', '/metrics', '/openapi.json', '/nope', '/tokenize']) {
+  for (const path of [
+    '/v1/models',
+    '/props',
+    '/profile',
+    '/experts',
+    '/metrics',
+    '/openapi.json',
+    '/nope',
+    '/tokenize',
+  ]) {
     const { status, json, headers } = await ask(port, path);
     expect([path, status]).toEqual([path, 401]);
     expect(json.error).toMatchObject({ type: 'authentication_error', code: 'invalid_api_key' });

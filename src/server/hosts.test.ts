@@ -102,6 +102,8 @@ const PATHS = [
   '/v1/models',
   '/v1/models/test-model',
   '/props',
+  '/profile',
+  '/experts',
   '/metrics',
   '/openapi.json',
   '/tokenize',

@@ -6,6 +6,7 @@ import type { EngineStatus } from '../engine/api.ts';
 import type { AdmissionQueue, QueueCounts } from './admission.ts';
 import type { ServerSettings } from './settings.ts';
 import type { ModelState } from './state.ts';
+import { addTelemetryMetrics } from './telemetry-metrics.ts';
 import type { TurnEvent, TurnRequest, TurnRunner } from './turn.ts';
 
 /** From a small model in memory to a prompt that is read from a slow disk for an hour. */
@@ -75,6 +76,10 @@ export class Metrics {
     this.#copy(QUEUE_GAUGES, Gauge, () => queue.counts);
     this.#copy(QUEUE_COUNTERS, Counter, () => queue.counts);
     this.#copy(ENGINE_COUNTERS, Counter, engine);
+    addTelemetryMetrics(this.#registry, () => {
+      const { phase } = state;
+      return phase.name === 'ready' ? phase.engine.telemetry.sums() : null;
+    });
     this.#info(state, settings);
     this.#gauge('coli_model_ready', '1 when the model is loaded', () => (state.phase.name === 'ready' ? 1 : 0));
     this.#gauge('coli_resident_memory_bytes', 'Memory of the process', () => process.memoryUsage.rss());

@@ -61,7 +61,7 @@ export const testEngine: Engine = {
     chat: { stopTokens: [], thinking: { variable: null } },
   },
   status: testStatus,
-  telemetry: new TelemetryReader(createTelemetry({ layers: 2, experts: 4 })),
+  telemetry: new TelemetryReader(createTelemetry({ layers: 2, experts: 4, moeLayers: [1] })),
   measureLimits: async () => {
     throw new Error('a server does not measure');
   },

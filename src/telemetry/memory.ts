@@ -9,8 +9,9 @@ import { ringBytes } from './ring.ts';
 
 export interface TelemetryShape {
   readonly layers: number;
-  /** Routed experts per layer. */
+  /** Routed experts per layer, and the layers that have them. */
   readonly experts: number;
+  readonly moeLayers: readonly number[];
 }
 
 /** What the engine sends to whoever reads. */
@@ -55,7 +56,7 @@ export interface SumsLayout {
   histogram(name: HistogramName): number;
 }
 
-export function sumsLayout({ layers }: TelemetryShape): SumsLayout {
+export function sumsLayout({ layers }: Pick<TelemetryShape, 'layers'>): SumsLayout {
   const mode = STEP_WORDS + layers * WORK_COUNT;
   const histograms = MODES.length * mode;
   return {
@@ -66,18 +67,18 @@ export function sumsLayout({ layers }: TelemetryShape): SumsLayout {
   };
 }
 
-function sharedBytes(shape: TelemetryShape): number {
+function sharedBytes(shape: Pick<TelemetryShape, 'layers' | 'experts'>): number {
   return HEAD_BYTES + 2 * sumsLayout(shape).words * 8 + ringBytes() + shape.layers * shape.experts * (8 + 4 + 1);
 }
 
 /** Everything, in bytes: the shared memory, and copies of the sums for requests under way and for readers. Part of the plan. */
-export function telemetryBytes(shape: TelemetryShape, requests: number): number {
+export function telemetryBytes(shape: Pick<TelemetryShape, 'layers' | 'experts'>, requests: number): number {
   return sharedBytes(shape) + (requests + READERS_COPIES) * sumsLayout(shape).words * 8;
 }
 
 /** The parts of the memory; the same on both sides. */
 export function viewTelemetry({ buffer, layers, experts }: TelemetryShared) {
-  const { words } = sumsLayout({ layers, experts });
+  const { words } = sumsLayout({ layers });
   const count = layers * experts;
   const ringAt = HEAD_BYTES + 2 * words * 8;
   const heatAt = ringAt + ringBytes();
@@ -94,8 +95,7 @@ export function viewTelemetry({ buffer, layers, experts }: TelemetryShared) {
 }
 
 export function createTelemetry(shape: TelemetryShape): TelemetryShared {
-  const { layers, experts } = shape;
-  return { layers, experts, buffer: new SharedArrayBuffer(sharedBytes(shape)) };
+  return { ...shape, buffer: new SharedArrayBuffer(sharedBytes(shape)) };
 }
 
 /** A copy of sums, or the difference of two. */
@@ -104,7 +104,7 @@ export class Sums {
   readonly values: Float64Array;
   readonly #layout: SumsLayout;
 
-  constructor(shape: TelemetryShape, values: Float64Array) {
+  constructor(shape: Pick<TelemetryShape, 'layers'>, values: Float64Array) {
     this.layers = shape.layers;
     this.values = values;
     this.#layout = sumsLayout(shape);
@@ -113,7 +113,7 @@ export class Sums {
   /** What happened between an earlier copy and this one. */
   since(before: Sums): Sums {
     const values = this.values.map((value, i) => value - before.values[i]);
-    return new Sums({ layers: this.layers, experts: 0 }, values);
+    return new Sums(this, values);
   }
 
   steps(mode: Mode): Numbers {

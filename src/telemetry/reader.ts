@@ -20,7 +20,7 @@ export class TelemetryReader {
   readonly #buffer: SharedArrayBuffer;
 
   constructor(shared: TelemetryShared) {
-    this.shape = { layers: shared.layers, experts: shared.experts };
+    this.shape = shared;
     this.#view = viewTelemetry(shared);
     this.#buffer = shared.buffer;
   }

@@ -106,7 +106,7 @@ export function fakeEngine(options: FakeOptions): FakeEngine {
     },
     textOf: ids => ids.map(id => texts[id]).join('|'),
     info: { fingerprint: 'abc' } as EngineInfo,
-    telemetry: new TelemetryReader(createTelemetry({ layers: 1, experts: 1 })),
+    telemetry: new TelemetryReader(createTelemetry({ layers: 1, experts: 1, moeLayers: [0] })),
     measureLimits: async () => {
       throw new Error('there is nothing to measure');
     },
