@@ -14,6 +14,7 @@ import { readTrace } from '../experts/replay/trace-format.ts';
 import { readUsage } from '../experts/usage/usage-file.ts';
 import { isThere } from '../formats/files.ts';
 import { closeMirrors, mirroredFiles, openMirrors } from '../storage/mirror-files.ts';
+import { loadProfile } from '../tune/profile.ts';
 import { fail, pass, skip, warn } from './findings.ts';
 import type { Check, Context, Finding } from './types.ts';
 
@@ -65,6 +66,19 @@ function trace({ found, options }: Context): Finding {
     const { message, code } = errorToWire(error);
     return warn(message, `delete ${path}: it is made again`, { path, code });
   }
+}
+
+/** What coli tune has kept for this model on this machine. */
+function tuning({ found }: Context): Finding {
+  const loaded = loadProfile(found.path!);
+  if (loaded.profile) {
+    const { settings, gain, created_at, complete } = loaded.profile;
+    const names = Object.keys(settings);
+    const what = names.length === 0 ? 'nothing was faster than the defaults' : `decides ${names.join(', ')}`;
+    return pass(`${what}${complete ? '' : '; tuning was interrupted'}`, { settings, gain, created_at, complete });
+  }
+  if (loaded.note === null) return pass('none: coli tune makes one');
+  return warn(loaded.note, 'run coli tune again', {});
 }
 
 function plan({ found, options }: Context): Finding {
@@ -148,6 +162,7 @@ const group = 'sidecars';
 export const SIDECAR_CHECKS: readonly Check[] = [
   { id: 'sidecars.usage', group, needs: ['model.tensors'], run: usage },
   { id: 'sidecars.trace', group, needs: ['model.tensors'], run: trace },
+  { id: 'sidecars.tune', group, needs: ['model.tensors'], run: tuning },
   { id: 'sidecars.plan', group, needs: ['model.tensors'], run: plan },
   { id: 'sidecars.kv-dir', group, needs: ['model.tensors'], run: kvDirectory },
   { id: 'mirror.files', group, needs: ['model.tensors'], run: mirrors },
