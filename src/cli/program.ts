@@ -4,13 +4,14 @@ import { Command, CommanderError, Option } from 'commander';
 import { UsageError } from '../common/errors.ts';
 import { addAttachFlags, checkAttachFlags } from './attach-options.ts';
 import { packageVersion } from './model.ts';
-import { addEngineFlags, addFlags, addSamplingFlags, notEmpty, wholeFrom1 } from './options.ts';
+import { addEngineFlags, addFlags, addSamplingFlags, notEmpty, size, wholeFrom1 } from './options.ts';
 import { writeLine } from './output.ts';
 import { portInUse, SERVE_FLAGS } from './serve-options.ts';
 
 export const EXIT_USAGE = 2;
 
 const QUIET = ['--quiet', 'no notes on standard error'] as const;
+const MODEL_ARGUMENT = 'directory, .gguf file, or ORG/NAME[@REV] of the cache';
 const JSON_FLAG = ['--json', 'print one JSON object'] as const;
 
 const MORE =
@@ -224,6 +225,8 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
     .addHelpText('after', examples('coli eval choice --model DIR --task arc_easy.jsonl --limit 200'))
     .action(async flags => done(await (await import('./commands/eval-choice.ts')).choice(flags)));
 
+  addMirrorCommands(program, done);
+
   const convert = program
     .command('convert')
     .description('rewrite a checkpoint into the container that reads fastest')
@@ -244,6 +247,48 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
       done(await (await import('./commands/convert.ts')).convert(source, destination, flags)),
     );
   return program;
+}
+
+function addMirrorCommands(program: Command, done: (exitCode: number) => void): void {
+  const mirror = program
+    .command('mirror')
+    .description('copies of a model on another drive, to be read from both (--mirror)')
+    .addHelpText(
+      'after',
+      examples('coli mirror plan MODEL /mnt/fast', 'coli mirror stage MODEL /mnt/fast --budget 200G'),
+    );
+  const action = (name: string, help: string) =>
+    mirror.command(name).description(help).argument('<model>', MODEL_ARGUMENT).argument('<dir>', 'the mirror');
+  const choosing = (command: Command) =>
+    command
+      .addOption(
+        new Option('--budget <size>', 'most that the mirror may take (default: what is free)').argParser(
+          size('--budget'),
+        ),
+      )
+      .addOption(new Option('--reserve <size>', 'leave so much free (default: 10G)').argParser(size('--reserve')))
+      .addOption(
+        new Option('--usage <file>', 'history of use, or off (default: what runs have left)').argParser(
+          notEmpty('--usage'),
+        ),
+      )
+      .option(...JSON_FLAG);
+  choosing(action('plan', 'tell which files would be copied, and what they would serve'))
+    .addHelpText('after', examples('coli mirror plan MODEL /mnt/fast --budget 200G'))
+    .action(async (model, dir, flags) =>
+      done(await (await import('./commands/mirror.ts')).mirrorPlan(model, dir, flags)),
+    );
+  choosing(action('stage', 'copy them, and read back what was written; continues after any interruption'))
+    .addHelpText('after', examples('coli mirror stage MODEL /mnt/fast --budget 200G'))
+    .action(async (model, dir, flags) =>
+      done(await (await import('./commands/mirror.ts')).mirrorStage(model, dir, flags)),
+    );
+  action('verify', 'read all of the mirror and compare it with its receipt, or with the model')
+    .option(...JSON_FLAG)
+    .addHelpText('after', examples('coli mirror verify MODEL /mnt/fast'))
+    .action(async (model, dir, flags) =>
+      done(await (await import('./commands/mirror.ts')).mirrorVerify(model, dir, flags)),
+    );
 }
 
 /** Of convert, and of pull with --convert. */
