@@ -1,7 +1,8 @@
 /** A plan as people read it: does it fit, how fast will it be, what limits it, what would help. */
 
-import { formatBytes, formatSeconds, sizeFlag } from '../common/units.ts';
-import type { PlanFile } from '../engine/api.ts';
+import { formatBytes, formatSeconds } from '../common/units.ts';
+import type { PlanFile, PlanSummary } from '../engine/api.ts';
+import { memoryRows } from './memory-rows.ts';
 import { count, duration, plural, table } from './report.ts';
 
 const LIMITS = {
@@ -17,8 +18,9 @@ export function planText(plan: PlanFile, out?: string): string {
   const title = `${model.family}, ${count(model.parameters)} parameters, ${formatBytes(model.bytes_on_disk)} on disk`;
   return table([
     ['model', title],
-    ...memoryRows(plan),
-    ...expertRows(plan),
+    ['fits', 'yes'],
+    ...memoryRows(summaryOf(plan), plan.experts.total, plan.memory.overhead.first_start),
+    ...hitRows(plan),
     ...speedRows(plan),
     ['sessions', sessions(plan)],
     ...warnings.map(({ code, message, hint }) => ['warning', `${code}: ${message}; ${hint}`]),
@@ -28,41 +30,31 @@ export function planText(plan: PlanFile, out?: string): string {
   ]);
 }
 
-function memoryRows({ memory, settings }: PlanFile): string[][] {
-  const parts = [
-    `weights ${formatBytes(memory.resident_bytes)}`,
-    `context of ${settings.context} tokens ${formatBytes(memory.kv_bytes)}`,
-    `scratch ${formatBytes(memory.scratch_bytes)}`,
-    `runtime ${formatBytes(memory.overhead_bytes)}`,
-    `experts ${formatBytes(memory.slots_bytes)}`,
-  ];
-  return [
-    [
-      'fits',
-      `yes: ${formatBytes(memory.total_bytes)} of ${formatBytes(memory.budget_bytes)} (${memory.budget_source}); the least is --ram ${sizeFlag(memory.smallest_budget_bytes)}`,
-    ],
-    ['memory', parts.join(', ')],
-  ];
+/** As `coli info` tells it. */
+function summaryOf({ memory, settings }: PlanFile): PlanSummary {
+  return {
+    budget: memory.budget_bytes,
+    budgetSource: memory.budget_source,
+    total: memory.total_bytes,
+    smallestBudget: memory.smallest_budget_bytes,
+    resident: memory.resident_bytes,
+    kv: memory.kv_bytes,
+    scratch: memory.scratch_bytes,
+    overhead: memory.overhead_bytes,
+    slots: memory.slots_bytes,
+    slotBytes: memory.slot_bytes,
+    expertSlots: settings.expert_slots,
+    chunkTokens: settings.chunk_tokens,
+  };
 }
 
-function expertRows({ experts, memory, traffic, prediction }: PlanFile): string[][] {
-  const { slots, total, share } = experts;
-  const room =
-    slots >= total
-      ? `room for all ${total}`
-      : `room for ${slots} of ${total} (${percent(share)}), a token uses ${experts.slots_per_token}`;
+function hitRows({ experts, traffic, prediction }: PlanFile): string[][] {
+  if (experts.slots >= experts.total) return [];
   const { low, likely, high } = traffic.estimated_hit_rate;
-  const rows = [['experts', `${room}; ${formatBytes(memory.slot_bytes)} each`]];
-  if (slots < total) {
-    const read = formatBytes((1 - likely) * traffic.expert_disk_bytes_per_token);
-    const seconds = prediction?.seconds_per_token.disk;
-    const time = seconds === undefined ? '' : `, ${duration(seconds)}`;
-    rows.push([
-      'hits',
-      `about ${percent(likely)} (${percent(low)} to ${percent(high)}, an estimate): ${read} read a token${time}`,
-    ]);
-  }
-  return rows;
+  const read = formatBytes((1 - likely) * traffic.expert_disk_bytes_per_token);
+  const seconds = prediction === null ? '' : ` in ${duration(prediction.seconds_per_token.disk)}`;
+  const uses = `a token uses ${experts.slots_per_token}; about ${percent(likely)} of them are there (${percent(low)} to ${percent(high)}, an estimate)`;
+  return [['hits', `${uses}: ${read} are read for each token${seconds}`]];
 }
 
 function speedRows({ ceilings: { disk, memory, compute }, prediction, settings }: PlanFile): string[][] {

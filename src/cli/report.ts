@@ -2,11 +2,12 @@
 
 import os from 'node:os';
 import path from 'node:path';
-import { formatBytes, formatSeconds, sizeFlag } from '../common/units.ts';
+import { formatBytes, formatSeconds } from '../common/units.ts';
 import type { EngineInfo, GenerateStats } from '../engine/api.ts';
 import { stripperBytes, stripsTypes } from '../engine/overhead.ts';
 import type { KernelChoice } from '../kernels/kernels.ts';
 import type { Answer } from './answer.ts';
+import { memoryRows, slotShare } from './memory-rows.ts';
 
 /** Less than this share is not worth a word: what files hold besides the tensors in use. */
 const MIN_OTHER_SHARE = 0.005;
@@ -137,16 +138,9 @@ export function banner(version: string, info: EngineInfo): string[] {
   return [
     `colibri ${version}: ${modelTitle(info)}, ${formatBytes(info.bytesOnDisk)} on disk`,
     `memory: weights ${formatBytes(plan.resident)}, context ${formatBytes(plan.kv)} (${info.context} tokens), ` +
-      `room for ${slotShare(info)} ${formatBytes(plan.slots)}; experts are read from disk when asked for`,
+      `room for ${slotShare(plan.expertSlots, info.totalExperts)} ${formatBytes(plan.slots)}; experts are read from disk when asked for`,
     `ceiling: ${formatBytes(plan.budget)} (${plan.budgetSource})`,
   ];
-}
-
-/** "all 192 experts", "96 of 192 experts" */
-function slotShare({ plan, totalExperts }: EngineInfo): string {
-  return plan.expertSlots >= totalExperts
-    ? `all ${totalExperts} experts`
-    : `${plan.expertSlots} of ${totalExperts} experts`;
 }
 
 function machine() {
@@ -223,7 +217,6 @@ export function infoText(
 ): string {
   const { plan } = info;
   const first = stripperBytes({ lanes: info.threads, readers: info.readers, strips });
-  const onlyNow = first === 0 ? '' : ` (${formatBytes(first)} of it only for a first start from source)`;
   const host = machine();
   const encodings = Object.entries(info.encodings).map(([name, bytes]) => `${name} ${formatBytes(bytes)}`);
   const other = info.bytesOnDisk - Object.values(info.encodings).reduce((sum, bytes) => sum + bytes, 0);
@@ -248,15 +241,7 @@ export function infoText(
       `${info.kernels}, ${info.activations} activations, ${plural(info.threads, 'thread')}, ${plural(info.readers, 'reader')}, ${info.directIo ? 'direct' : 'buffered'} reads`,
     ],
     ['kernels', whyKernels(info, kernels)],
-    [
-      'ceiling',
-      `${formatBytes(plan.budget)} (${plan.budgetSource}); the smallest possible is --ram ${sizeFlag(plan.smallestBudget)}${onlyNow}`,
-    ],
-    [
-      'in memory',
-      `${formatBytes(plan.total)}: weights ${formatBytes(plan.resident)}, context ${formatBytes(plan.kv)}, scratch ${formatBytes(plan.scratch)}, runtime ${formatBytes(plan.overhead)}, experts ${formatBytes(plan.slots)}`,
-    ],
-    ['experts', `room for ${slotShare(info)} at ${formatBytes(plan.slotBytes)} each`],
+    ...memoryRows(plan, info.totalExperts, first),
     ...info.notes.filter(note => note !== info.kernelNote).map(note => ['note', note]),
   ]);
 }
