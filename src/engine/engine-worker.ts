@@ -20,6 +20,7 @@ import { largeBuffers, score } from './score.ts';
 import { Session } from './session.ts';
 import { SessionPool } from './session-pool.ts';
 import { StatusWriter } from './status.ts';
+import { IdleTelemetry } from './telemetry.ts';
 import { UsageHistory, usageMode } from './usage.ts';
 
 export interface EngineWorkerData {
@@ -59,6 +60,7 @@ let tokenizer: TokenizerFacts;
 let history: UsageHistory | null = null;
 let placement: IdlePlacement | null = null;
 let routing: Routing;
+let idleTelemetry: IdleTelemetry;
 /** What needs the model for itself; it runs when no answer is being made. */
 const alone: (() => void)[] = [];
 let isRunning = false;
@@ -81,6 +83,7 @@ async function open(): Promise<void> {
   runtime.info.notes.push(...early);
   runtime.passDone = () => routing.passDone();
   if (history) placement = new IdlePlacement(runtime, history);
+  idleTelemetry = new IdleTelemetry(runtime, history);
   sessions = Array.from({ length: runtime.info.slots }, (_, slot) => new Session(runtime, slot));
   pool = new SessionPool(sessions, runtime.batch.cache, openKvFiles());
   scheduler = new Scheduler(runtime, pool, status);
@@ -132,6 +135,8 @@ function noteLate(line: string): void {
 /** No request runs. */
 function safePoint(): void {
   placement?.safePoint();
+  // before what is recent becomes a part of the past
+  idleTelemetry.tell(false);
   history?.safePoint();
   routing.safePoint();
 }
@@ -151,6 +156,7 @@ async function run(): Promise<void> {
       if (!(await placement?.fill())) break;
     }
   }
+  idleTelemetry.tell(true);
   isRunning = false;
 }
 

@@ -1,4 +1,4 @@
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
 import { packDirectory, withRuntime } from '../../test/support/packs.ts';
 import type { TelemetryEvent } from '../telemetry/events.ts';
 import { overlapUs, PHASES, WORK_NAMES } from '../telemetry/fields.ts';
@@ -13,6 +13,8 @@ import { Scheduler } from './scheduler.ts';
 import { Session } from './session.ts';
 import { SessionPool } from './session-pool.ts';
 import { createStatus, StatusWriter } from './status.ts';
+import { IdleTelemetry } from './telemetry.ts';
+import type { UsageHistory } from './usage.ts';
 
 const model = packDirectory('olmoe');
 const { tokenBytes, vocabSize } = Tokenizer.load(model);
@@ -167,4 +169,54 @@ it('measures what the machine allows without a trace in conversation, history or
     expect([...reader.lastRequest().values]).toEqual(last);
     session.truncate(0);
     expect(answer(PROMPT).tokenIds).toEqual(first.tokenIds);
+  }));
+
+it('is told how hot experts are, where they are, and which pins were exchanged, while nothing runs', () =>
+  withRuntime(SMALL, runtime => {
+    const { answer } = talker(runtime);
+    answer(PROMPT);
+    const reader = new TelemetryReader(runtime.telemetry.shared);
+    const events = reader.events();
+    const recent = { tokens: 5 };
+    let heat = 7;
+    const history = { recent, total: () => ({ heat: (i: number) => (i === 2 ? heat : 0) }) } as unknown as UsageHistory;
+    const idle = new IdleTelemetry(runtime, history);
+    runtime.store.counters.pinSwaps += 3;
+    idle.tell(true);
+    expect([...reader.heat.subarray(0, 4)]).toEqual([0, 0, 7, 0]);
+    expect(events.take()).toMatchObject([{ type: 'repin', layer: -1, fields: { swaps: 3 } }]);
+    heat = 8;
+    idle.tell(true);
+    expect(reader.heat[2]).toBe(7);
+    recent.tokens = 6;
+    idle.tell(true);
+    expect(reader.heat[2]).toBe(8);
+    expect(events.take()).toEqual([]);
+    runtime.store.pin(0, reader.tiers.indexOf(2), true);
+    idle.tell(true);
+    expect(reader.tiers.indexOf(3)).toBeGreaterThanOrEqual(0);
+    runtime.telemetry.lookAheadChanges(false);
+    expect(events.take()).toMatchObject([{ type: 'prefetch', fields: { on: 0 } }]);
+  }));
+
+it('looks at few steps where they are short, and counts all the same', () =>
+  withRuntime(SMALL, runtime => {
+    const { answer } = talker(runtime);
+    runtime.telemetry.everyStep = false;
+    const events = new TelemetryReader(runtime.telemetry.shared).events();
+    let { stats } = answer(PROMPT, 20);
+    const steps = events.take().filter(({ type }) => type === 'step');
+    expect(sumOf(steps, 'requests')).toBe(stats.expert_requests);
+    expect(sumOf(steps, 'readBytes')).toBe(stats.bytes_read);
+    // as if each had taken no time: the next look is far away
+    const clock = vi.spyOn(performance, 'now').mockReturnValue(0);
+    answer(PROMPT, 3);
+    clock.mockRestore();
+    events.take();
+    ({ stats } = answer(PROMPT.toReversed(), 20));
+    const plain = events.take();
+    expect(plain.filter(({ type }) => type === 'layer')).toEqual([]);
+    expect(sumOf(plain, 'detailed')).toBe(0);
+    expect(sumOf(plain, 'requests')).toBe(stats.expert_requests);
+    expect(sumOf(plain, 'totalUs')).toBeGreaterThan(0);
   }));

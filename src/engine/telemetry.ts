@@ -1,11 +1,14 @@
 /** What telemetry gets to see of an engine. */
 
+import type { ExpertStore } from '../experts/store.ts';
 import type { ModelShape } from '../models/family.ts';
 import type { ReadPool } from '../storage/read-pool.ts';
 import { WORK_AT } from '../telemetry/fields.ts';
 import { createTelemetry } from '../telemetry/memory.ts';
 import { Recorder } from '../telemetry/recorder.ts';
 import type { BuiltModel } from './model-plan.ts';
+import type { Runtime } from './runtime.ts';
+import type { UsageHistory } from './usage.ts';
 
 /** A recorder of all that this model does from now on. */
 export function recordTelemetry(
@@ -37,4 +40,33 @@ export function recordTelemetry(
       into[at.waitedServiceUs] = pool.waitedServiceUs;
     },
   );
+}
+
+/** What telemetry is told while no request runs: how hot experts are, where they are, and which are kept for good in the place of others. */
+export class IdleTelemetry {
+  readonly #telemetry: Recorder;
+  readonly #store: ExpertStore;
+  readonly #history: UsageHistory | null;
+  #tokens = -1;
+  #swaps = 0;
+
+  constructor({ telemetry, store }: Pick<Runtime, 'telemetry' | 'store'>, history: UsageHistory | null) {
+    this.#telemetry = telemetry;
+    this.#store = store;
+    this.#history = history;
+  }
+
+  /** Often while slots are filled, at last when there is nothing to do. */
+  tell(isLast: boolean): void {
+    const { pinSwaps } = this.#store.counters;
+    if (pinSwaps > this.#swaps) this.#telemetry.note('repin', pinSwaps - this.#swaps);
+    this.#swaps = pinSwaps;
+    this.#telemetry.experts(places => this.#store.places(places), isLast);
+    const history = this.#history;
+    if (!history || history.recent.tokens === this.#tokens) return;
+    this.#tokens = history.recent.tokens;
+    const usage = history.total();
+    const { heat } = this.#telemetry;
+    for (let i = 0; i < heat.length; i++) heat[i] = usage.heat(i);
+  }
 }

@@ -1,6 +1,7 @@
 /** Sums as the JSON that `run --json` and GET /profile tell: snake_case, units in the names. */
 
 import { MAX_DRIVES, type Numbers, overlapUs, PHASES, TIERS } from './fields.ts';
+import type { Distribution } from './histogram.ts';
 import { HISTOGRAM_NAMES, type Mode, type Sums } from './memory.ts';
 import { type Speed, type SpeedLimits, speedOf } from './speed.ts';
 
@@ -17,7 +18,7 @@ export function profileOf(sums: Sums, limits: SpeedLimits | null) {
     version: PROFILE_VERSION,
     prompt: periodOf(sums.steps('prompt')),
     decode: periodOf(sums.steps('decode')),
-    percentiles: Object.fromEntries(HISTOGRAM_NAMES.map(name => [snake(name), sums.distribution(name)])),
+    percentiles: Object.fromEntries(HISTOGRAM_NAMES.map(name => [snake(name), roundedAll(sums.distribution(name))])),
     layers: { prompt: layersOf(sums, 'prompt'), decode: layersOf(sums, 'decode') },
     speed: speed && speedJson(speed),
     limits: limits && limitsJson(limits),
@@ -36,9 +37,9 @@ export function periodOf(sums: Numbers) {
     rows,
     prompt_rows: promptRows,
     decode_rows: decodeRows,
-    total_us: totalUs,
+    total_us: rounded(totalUs),
     wait_us: waitUs,
-    phases_us: Object.fromEntries(PHASES.map(phase => [phase, sums[`${phase}Us`] * scale])),
+    phases_us: Object.fromEntries(PHASES.map(phase => [phase, rounded(sums[`${phase}Us`] * scale)])),
     experts: {
       requests: sums['requests'],
       ...Object.fromEntries(TIERS.map(tier => [tier, { hits: sums[`${tier}Hits`], bytes: sums[`${tier}Bytes`] }])),
@@ -50,8 +51,8 @@ export function periodOf(sums: Numbers) {
       prefetched: sums['prefetched'],
       wasted: sums['wasted'],
       wasted_bytes: sums['wastedBytes'],
-      service_us: serviceUs,
-      overlap_us: overlapUs(sums),
+      service_us: rounded(serviceUs),
+      overlap_us: rounded(overlapUs(sums)),
     },
   };
 }
@@ -59,7 +60,7 @@ export function periodOf(sums: Numbers) {
 /** Of the steps that were looked at: rows, and one number per layer. */
 function layersOf(sums: Sums, mode: Mode) {
   const layers = Array.from({ length: sums.layers }, (_, layer) => sums.layer(mode, layer));
-  const column = (name: string) => layers.map(layer => layer[name]);
+  const column = (name: string) => layers.map(layer => rounded(layer[name]));
   return {
     rows: layers[0]?.['rows'] ?? 0,
     total_us: column('totalUs'),
@@ -97,6 +98,17 @@ function limitsJson(limits: SpeedLimits) {
     copies: limits.copies,
     readers: limits.readers,
   };
+}
+
+function roundedAll(of: Distribution): Distribution {
+  return Object.fromEntries(
+    Object.entries(of).map(([name, value]) => [name, value === null ? null : rounded(value)]),
+  ) as unknown as Distribution;
+}
+
+/** To nanoseconds: sums of floats have digits that mean nothing. */
+function rounded(us: number): number {
+  return Math.round(us * 1000) / 1000;
 }
 
 /** tokenUs -> token_us */
