@@ -1,15 +1,18 @@
 /**
- * Frequency and recency in one number: the slot goes whose expert will be asked for last, as far as the past tells. Each expert has
- * the share of passes that asked for it, remembered for a short and for a long time; 1 over their mean is how many passes it will
- * take until it is asked for again, and its layer comes round once in a pass, sooner or later than another's.
+ * Frequency and recency in one number: how likely an expert is to be asked for when its layer comes, and how soon that is. The
+ * likelihood is the share of passes that asked for it, remembered for a short and for a long time; layers come round in a circle, and
+ * what is far away on it may be read again in time. The slot with the smallest number goes.
  */
 
 import type { EvictionPolicy, PolicyFacts } from '../policy.ts';
 
-/** What a pass adds to the short and to the long memory, and how much the short one counts. Chosen on traces; see bench/results. */
+// chosen on recorded traces: bench/results/log.md
+/** The share of the last pass in the short memory, and in the long one; and how much the short one counts. */
 const SHORT = 0.5;
-const LONG = 0.01;
-const SHORT_WEIGHT = 0.2;
+const LONG = 0.008;
+const SHORT_WEIGHT = 0.15;
+/** An expert whose layer comes after a whole round counts less by e to this power. */
+const DISTANCE = 1;
 /** Growing units are brought back to 1 before they come near the end of float64. */
 const MAX_UNIT = 2 ** 500;
 /** The search for a victim looks at all slots, and remembers one in so many of them for the searches that follow. */
@@ -18,6 +21,8 @@ const SLOTS_PER_CANDIDATE = 256;
 export class FrequencyPolicy implements EvictionPolicy {
   readonly #slots: number;
   readonly #layers: number;
+  /** By the number of layers until an expert's own: what that makes of its likelihood. */
+  readonly #nearness: Float64Array;
   /** Place of a layer among those that route, by layer and by record. */
   readonly #rank: Int32Array;
   readonly #rankOf: Uint16Array;
@@ -26,6 +31,8 @@ export class FrequencyPolicy implements EvictionPolicy {
   readonly #long: Float64Array;
   #shortUnit = 1;
   #longUnit = 1;
+  /** How much of the long memory is there: less than 1 in the first passes. */
+  #filled = 0;
   // per slot
   readonly #recordIn: Int32Array;
   /** Counts up with every use and fill. */
@@ -38,9 +45,9 @@ export class FrequencyPolicy implements EvictionPolicy {
   #leases = 0;
   #searches = 0;
   #layer = -1;
-  // the best victims of the last look at all slots, worst expert first
+  // the best victims of the last look at all slots, the least valuable first
   readonly #candidates: Int32Array;
-  readonly #scores: Float64Array;
+  readonly #values: Float64Array;
   #found = 0;
   #next = 0;
   #foundAt = 0;
@@ -50,6 +57,9 @@ export class FrequencyPolicy implements EvictionPolicy {
     const records = Math.max(...firsts) + experts;
     this.#slots = slots;
     this.#layers = firsts.length;
+    this.#nearness = Float64Array.from({ length: this.#layers + 1 }, (_, away) =>
+      Math.exp((-DISTANCE * away) / this.#layers),
+    );
     this.#rank = new Int32Array(firstRecord.length);
     this.#rankOf = new Uint16Array(records);
     let rank = 0;
@@ -67,7 +77,7 @@ export class FrequencyPolicy implements EvictionPolicy {
     this.#empty = slots;
     const candidates = Math.ceil(slots / SLOTS_PER_CANDIDATE);
     this.#candidates = new Int32Array(candidates);
-    this.#scores = new Float64Array(candidates);
+    this.#values = new Float64Array(candidates);
   }
 
   begin(layer: number, _wanted: number): void {
@@ -128,6 +138,7 @@ export class FrequencyPolicy implements EvictionPolicy {
   #newPass(): void {
     this.#shortUnit /= 1 - SHORT;
     this.#longUnit /= 1 - LONG;
+    this.#filled += (1 - this.#filled) * LONG;
     if (this.#shortUnit > MAX_UNIT) {
       for (let i = 0; i < this.#short.length; i++) this.#short[i] /= this.#shortUnit;
       this.#shortUnit = 1;
@@ -138,10 +149,10 @@ export class FrequencyPolicy implements EvictionPolicy {
     }
   }
 
-  /** Looks at all slots not asked in this search, and keeps those whose experts will be wanted last. */
+  /** Looks at all slots not asked in this search, and keeps the least valuable. */
   #find(): void {
     const shortScale = (SHORT * SHORT_WEIGHT) / this.#shortUnit;
-    const longScale = (LONG * (1 - SHORT_WEIGHT)) / this.#longUnit;
+    const longScale = (LONG * (1 - SHORT_WEIGHT)) / this.#longUnit / Math.max(this.#filled, LONG);
     const most = this.#candidates.length;
     this.#found = 0;
     this.#next = 0;
@@ -149,24 +160,22 @@ export class FrequencyPolicy implements EvictionPolicy {
     for (let slot = 0; slot < this.#slots; slot++) {
       const record = this.#recordIn[slot];
       if (record < 0 || this.#asked[slot] === this.#searches) continue;
-      let score = this.#away(record);
-      if (this.#aheadUntil[slot] < this.#leases) {
-        const share = this.#short[record] * shortScale + this.#long[record] * longScale;
-        score += this.#layers / (share + 1e-9);
-      }
-      if (this.#found < most) this.#insert(slot, score, this.#found++);
-      else if (score > this.#scores[most - 1]) this.#insert(slot, score, most - 1);
+      const isAhead = this.#aheadUntil[slot] >= this.#leases;
+      const share = isAhead ? 1 : this.#short[record] * shortScale + this.#long[record] * longScale;
+      const value = share * this.#nearness[this.#away(record)];
+      if (this.#found < most) this.#insert(slot, value, this.#found++);
+      else if (value < this.#values[most - 1]) this.#insert(slot, value, most - 1);
     }
   }
 
   /** Puts a slot where it belongs among the candidates before `end`. */
-  #insert(slot: number, score: number, end: number): void {
+  #insert(slot: number, value: number, end: number): void {
     let at = end;
-    for (; at > 0 && this.#scores[at - 1] < score; at--) {
-      this.#scores[at] = this.#scores[at - 1];
+    for (; at > 0 && this.#values[at - 1] > value; at--) {
+      this.#values[at] = this.#values[at - 1];
       this.#candidates[at] = this.#candidates[at - 1];
     }
-    this.#scores[at] = score;
+    this.#values[at] = value;
     this.#candidates[at] = slot;
   }
 }
