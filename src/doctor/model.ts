@@ -15,6 +15,7 @@ import { readSafetensorsHeader } from '../formats/safetensors.ts';
 import { chooseShards, INDEX_FILE, readShardIndex } from '../formats/shard-index.ts';
 import { openModel } from '../models/open.ts';
 import { familyOf } from '../models/registry.ts';
+import { requireHashes } from '../storage/record-table.ts';
 import { fail, failed, pass, skip, warn } from './findings.ts';
 import type { Check, Context, Finding } from './types.ts';
 
@@ -187,6 +188,14 @@ function tensors({ found }: Context): Finding {
   return pass(`${checkpoint.tensors.size} tensors and ${experts} experts, as the config says`, details);
 }
 
+/** What an engine with --verify would refuse. */
+function verifiable({ found, options }: Context): Finding {
+  if (!options.verify) return skip('no --verify given');
+  const { table, checkpoint } = readModel({ model: found.path!, verify: true });
+  requireHashes(table, checkpoint.directory);
+  return pass(`a hash is stated for each of ${table.records} records`, { records: table.records });
+}
+
 function unused({ found }: Context): Finding {
   const { ignoredFiles, unindexedTensors = [], directory } = found.files!.checkpoint;
   const total = ignoredFiles.length + unindexedTensors.length;
@@ -194,7 +203,9 @@ function unused({ found }: Context): Finding {
   const bytes = ignoredFiles.reduce((sum, name) => sum + (statIn(directory, name)?.size ?? 0), 0);
   const parts = [
     ...(ignoredFiles.length > 0
-      ? [`${ignoredFiles.length} weight files (${formatBytes(bytes)}) are not read: ${listNames(ignoredFiles, 3)}`]
+      ? [
+          `weight files that are not read (${ignoredFiles.length}, ${formatBytes(bytes)}): ${listNames(ignoredFiles, 3)}`,
+        ]
       : []),
     ...(unindexedTensors.length > 0
       ? [`tensors that the index does not list are read all the same: ${listNames(unindexedTensors, 3)}`]
@@ -226,7 +237,7 @@ function leftovers({ found }: Context): Finding {
   const isConversion = left.some(file => basename(file).startsWith('coli.convert.'));
   const again = isConversion ? 'the coli convert command continues' : 'coli pull continues';
   return warn(
-    `${left.length} half-finished files (${formatBytes(bytes)}): ${listNames(
+    `half-finished files (${left.length}, ${formatBytes(bytes)}): ${listNames(
       left.map(file => basename(file)),
       3,
     )}`,
@@ -245,6 +256,7 @@ export const MODEL_CHECKS: readonly Check[] = [
   { id: 'model.index', group, needs: ['model.path'], run: index },
   { id: 'model.shards', group, needs: ['model.path'], run: shards },
   { id: 'model.tensors', group, needs: ['model.family', 'model.shards'], run: tensors },
+  { id: 'model.verify', group, needs: ['model.tensors'], run: verifiable },
   { id: 'model.unused', group, needs: ['model.tensors'], run: unused },
   { id: 'model.leftovers', group, needs: ['model.path'], run: leftovers },
 ];

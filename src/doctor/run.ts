@@ -14,7 +14,13 @@ export interface DoctorReport {
   readonly checks: readonly CheckResult[];
 }
 
-const HERE: Host = { root: '/', nodeVersion: process.versions.node, kernelSources: undefined, env: process.env };
+const HERE: Host = {
+  root: '/',
+  nodeVersion: process.versions.node,
+  kernelSources: undefined,
+  openFile: undefined,
+  env: process.env,
+};
 
 /** Every check runs, whatever the others say, unless one that it needs has not passed. */
 export async function runDoctor(

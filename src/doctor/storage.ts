@@ -7,7 +7,7 @@ import { cacheDirectory, configDirectory } from '../common/user-directories.ts';
 import { memoryFacts } from '../engine/machine.ts';
 import type { ModelFiles } from '../engine/model-files.ts';
 import { measureRecords } from '../storage/iobench.ts';
-import { closeFiles, openFiles } from '../storage/open-files.ts';
+import { closeFiles, type IoMode, type OpenFunction, openFiles } from '../storage/open-files.ts';
 import { pass, skip, warn } from './findings.ts';
 import { directoryOf } from './model.ts';
 import { type Mount, mountOf } from './mounts.ts';
@@ -53,18 +53,25 @@ function factsOf({ point, type, source, readOnly, rotational }: Mount) {
   return { point, type, source, read_only: readOnly, rotational };
 }
 
-function directIo({ found }: Context): Finding {
-  const { note, direct } = openOnce(found.files!);
+function directIo({ found, options, host }: Context): Finding {
+  if (options.io === 'buffered') return skip('not wanted: --io buffered');
+  // with --io direct a refusal is an error, as it is for the engine
+  const { note, direct } = openOnce(found.files!, options.io ?? 'auto', host.openFile);
   if (direct) return pass('the files can be read past the page cache', { direct });
   return warn(note ?? 'refused', 'move the model to a local disk that allows direct reads, such as ext4 or xfs', {
     direct,
   });
 }
 
-function openOnce({ checkpoint }: ModelFiles): { note: string | null; direct: boolean } {
+function openOnce(
+  { checkpoint }: ModelFiles,
+  io: IoMode,
+  open?: OpenFunction,
+): { note: string | null; direct: boolean } {
   const { descriptors, note, direct } = openFiles(
     checkpoint.files.map(({ path }) => path),
-    'auto',
+    io,
+    open,
   );
   closeFiles(descriptors);
   return { note, direct };
@@ -80,7 +87,7 @@ async function speed({ found, options, host }: Context): Promise<Finding> {
   const recordBytes = table.readBytes(records[0]);
   const memory = MEASURE_MEMORY_BYTES + 2 * DEPTH * table.placedBytes(records[0]);
   if (usable < memory) return skip(`measuring takes ${formatBytes(memory)} of memory, more than is available`);
-  const { direct } = openOnce(files);
+  const { direct } = openOnce(files, options.io ?? 'auto');
   const measure = await measureRecords({
     files: checkpoint.files,
     table,

@@ -4,6 +4,7 @@ import type { EngineOptions } from '../engine/api.ts';
 import type { ModelFiles } from '../engine/model-files.ts';
 import type { KernelSources } from '../kernels/select.ts';
 import type { Family } from '../models/family.ts';
+import type { OpenFunction } from '../storage/open-files.ts';
 import type { TextService } from '../tokenizer/text-service.ts';
 
 /** `skip`: it could not be looked at, or does not apply. */
@@ -64,6 +65,7 @@ export interface Host {
   readonly root: string;
   readonly nodeVersion: string;
   readonly kernelSources: KernelSources | undefined;
+  readonly openFile: OpenFunction | undefined;
   readonly env: Readonly<Record<string, string | undefined>>;
 }
 

@@ -146,8 +146,17 @@ describe('where the model lies', () => {
   });
 
   test('direct reads are refused', async () => {
-    const found = await one('storage.direct-io');
-    expect(found.details.direct).toBe(found.status === 'pass');
+    const openFile = (file: string, flags: number) => {
+      if (flags & fs.constants.O_DIRECT) throw Object.assign(new Error('EINVAL: invalid argument'), { code: 'EINVAL' });
+      return fs.openSync(file, flags);
+    };
+    const host = { openFile };
+    const found = await one('storage.direct-io', { host });
+    expect(found).toMatchObject({ status: 'warn', details: { direct: false } });
+    expect(found.summary).toContain('EINVAL');
+    const demanded = await one('storage.direct-io', { host, options: { io: 'direct' } });
+    expect(demanded).toMatchObject({ status: 'fail', details: { code: 'DIRECT_IO_REFUSED' } });
+    expect(await one('storage.direct-io', { host, options: { io: 'buffered' } })).toMatchObject({ status: 'skip' });
   });
 
   test('the disk is not measured with --quick, or where there is no memory for it', async () => {

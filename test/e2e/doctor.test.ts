@@ -1,78 +1,26 @@
 /** Every check of coli doctor against a real broken thing: what it finds, with which code, and that the others go on. */
 
 import fs from 'node:fs';
-import os from 'node:os';
 import path from 'node:path';
-import { describe, expect, onTestFinished, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { CHECKS } from '../../src/doctor/checks.ts';
 import { DoctorReportJson, doctorJson } from '../../src/doctor/report.ts';
 import { type DoctorReport, runDoctor } from '../../src/doctor/run.ts';
-import type { Check, CheckResult, DoctorOptions } from '../../src/doctor/types.ts';
-import { openCheckpoint } from '../../src/formats/checkpoint.ts';
+import type { CheckResult } from '../../src/doctor/types.ts';
 import { packAsGguf } from '../support/gguf-packs.ts';
 import { writeGguf } from '../support/gguf-writer.ts';
 import { LoosePack } from '../support/loose-pack.ts';
 import { NANO } from '../support/nano.ts';
-import { packDirectory } from '../support/packs.ts';
+import { copyOf, damage, examine as doctor, editJson, find, OLMOE, temporary } from './doctor-support.ts';
 
-const OLMOE = packDirectory('olmoe');
 const SHARD = 'model-00002-of-00003.safetensors';
 const BF16_NAN = [0xc0, 0x7f];
 /** Codes of the first tile of an expert in q4g64; its 16 scales follow. */
 const TILE_CODE_BYTES = 512;
 
-function temporary(): string {
-  const directory = fs.mkdtempSync(path.join(os.tmpdir(), 'coli-doctor-'));
-  onTestFinished(() => fs.rmSync(directory, { recursive: true, force: true }));
-  return directory;
-}
-
-// biome-ignore lint/suspicious/noExplicitAny: files are broken in ways that no type knows
-type Json = any;
-
-/** A copy that may be broken. */
-function copyOf(model: string): string {
-  const directory = path.join(temporary(), 'model');
-  fs.cpSync(model, directory, { recursive: true, filter: name => !path.basename(name).startsWith('reference.') });
-  return directory;
-}
-
-/** Kernels have nothing to do with what is broken here, and testing them takes longest. */
-const FAST = CHECKS.filter(({ id }) => !id.startsWith('kernels.'));
-
-function doctor(
-  model: string,
-  options: Partial<DoctorOptions> = {},
-  checks: readonly Check[] = FAST,
-): Promise<DoctorReport> {
-  return runDoctor({ locate: () => model, quick: true, context: 64, ...options }, {}, checks);
-}
-
-function find({ checks }: DoctorReport, id: string): CheckResult {
-  const check = checks.find(each => each.id === id);
-  if (!check) throw new Error(`no check ${id}`);
-  return check;
-}
-
 /** Ids with this status. */
 function withStatus({ checks }: DoctorReport, status: CheckResult['status']): string[] {
   return checks.filter(check => check.status === status).map(({ id }) => id);
-}
-
-function editJson(directory: string, name: string, edit: (json: Json) => void): void {
-  const file = path.join(directory, name);
-  const json = JSON.parse(fs.readFileSync(file, 'utf8'));
-  edit(json);
-  fs.writeFileSync(file, JSON.stringify(json));
-}
-
-/** Overwrites bytes of a tensor, `at` bytes behind its beginning. */
-function damage(directory: string, tensor: string, at: number, bytes: readonly number[]): void {
-  const { tensors, files } = openCheckpoint(directory);
-  const { file, offset } = tensors.get(tensor)!;
-  const fd = fs.openSync(files[file].path, 'r+');
-  fs.writeSync(fd, Uint8Array.from(bytes), 0, bytes.length, offset + at);
-  fs.closeSync(fd);
 }
 
 describe('a sound model', () => {
@@ -262,54 +210,6 @@ describe('config, index and shards', () => {
   });
 });
 
-describe('tokenizer and template', () => {
-  test('a damaged tokenizer', async () => {
-    const directory = copyOf(OLMOE);
-    const file = path.join(directory, 'tokenizer.json');
-    fs.truncateSync(file, fs.statSync(file).size >> 1);
-    const report = await doctor(directory);
-    expect(find(report, 'model.tokenizer')).toMatchObject({ status: 'fail', details: { code: 'JSON_INVALID' } });
-    expect(find(report, 'model.template')).toMatchObject({ status: 'skip', summary: 'needs model.tokenizer' });
-    expect(find(report, 'memory.plan').status).toBe('pass');
-  });
-
-  test('a tokenizer that loses what it is given', async () => {
-    const directory = copyOf(OLMOE);
-    editJson(directory, 'tokenizer.json', tokenizer => {
-      tokenizer.normalizer = { type: 'Replace', pattern: { String: 'x' }, content: 'y' };
-    });
-    expect(find(await doctor(directory), 'model.tokenizer').status).toBe('warn');
-  });
-
-  const templates: [what: string, template: string | null, status: string, text: string][] = [
-    ['none', null, 'warn', 'can only continue texts'],
-    ['one that does not parse', '{% for m in %}', 'fail', 'template'],
-    ['one that leaves out the user', 'hello', 'fail', 'leaves out what the user says'],
-    [
-      'one that breaks at results of tools',
-      "{% for m in messages %}{{ m.content }}{% if m.role == 'tool' %}{{ m.content | frobnicate }}{% endif %}{% endfor %}",
-      'warn',
-      'frobnicate',
-    ],
-    [
-      'one that refuses system messages',
-      "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ m.content }}{% endfor %}",
-      'pass',
-      'without system',
-    ],
-  ];
-  test.each(templates)('template: %s', async (_, template, status, text) => {
-    const directory = copyOf(OLMOE);
-    editJson(directory, 'tokenizer_config.json', config => {
-      if (template === null) delete config.chat_template;
-      else config.chat_template = template;
-    });
-    const found = find(await doctor(directory), 'model.template');
-    expect(found.summary).toContain(text);
-    expect(found.status).toBe(status);
-  });
-});
-
 describe('--deep', () => {
   const EXPERT = 'model.layers.2.mlp.experts.5.record';
 
@@ -341,6 +241,14 @@ describe('--deep', () => {
         troubles: [{ layer: 1, expert: null, value: 'Infinity', tensors: ['model.layers.1.input_layernorm.weight'] }],
       },
     });
+  });
+
+  test('--verify, where nothing states hashes', async () => {
+    expect(find(await doctor(OLMOE, { verify: true }), 'model.verify')).toMatchObject({
+      status: 'fail',
+      details: { code: 'NO_HASHES' },
+    });
+    expect(find(await doctor(NANO, { verify: true }), 'model.verify').status).toBe('pass');
   });
 
   test('a wrong hash', async () => {

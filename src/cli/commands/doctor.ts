@@ -1,10 +1,12 @@
 /** coli doctor: looks at the machine and the model, and says what is wrong and what to do. Writes nothing. */
 
+import { UsageError } from '../../common/errors.ts';
 import { doctorJson } from '../../doctor/report.ts';
 import { runDoctor } from '../../doctor/run.ts';
+import type { EngineOptions } from '../../engine/api.ts';
 import { doctorLines } from '../doctor-report.ts';
 import { EXIT_INTERRUPTED, Interrupts } from '../interrupts.ts';
-import { modelDirectory, packageVersion } from '../model.ts';
+import { modelDirectory, packageVersion, tunedOptions } from '../model.ts';
 import { type EngineFlags, engineOptions } from '../options.ts';
 import { writeJson, writeLine } from '../output.ts';
 import { byteAmount, Progress } from '../progress.ts';
@@ -19,12 +21,13 @@ export async function doctor(flags: DoctorFlags): Promise<number> {
   const interrupts = new Interrupts();
   interrupts.listen();
   const progress = new Progress();
-  const { model: _, ...options } = engineOptions(flags, '');
+  const located = locate(flags);
+  const { model: _, ...options } = located.options;
   const report = await interrupts
     .during(signal =>
       runDoctor({
         ...options,
-        locate: () => modelDirectory(flags, flags.json === true),
+        locate: located.directory,
         deep: flags.deep,
         quick: flags.quick,
         signal,
@@ -38,4 +41,18 @@ export async function doctor(flags: DoctorFlags): Promise<number> {
   else for (const line of doctorLines(report, process.stdout)) writeLine(line);
   if (report.interrupted) return EXIT_INTERRUPTED;
   return report.status === 'error' ? 1 : 0;
+}
+
+/** A model that cannot be found is a finding like any other; `directory` then throws. */
+function locate(flags: DoctorFlags): { options: EngineOptions; directory: () => string } {
+  try {
+    const directory = modelDirectory(flags, flags.json === true);
+    return { options: tunedOptions(flags, directory).options, directory: () => directory };
+  } catch (error) {
+    if (error instanceof UsageError) throw error;
+    const directory = () => {
+      throw error;
+    };
+    return { options: engineOptions(flags, ''), directory };
+  }
 }
