@@ -1,6 +1,6 @@
 /**
- * `prefetch`: tokens per second without guesses about the next layer, with them, and where the engine finds out by itself. They
- * take turns, a few tokens at a time, with the same tokens, each with its own slots: what the machine does besides hits all alike.
+ * `prefetch`: tokens per second without guesses about the next layer, with them, and where the engine finds out by itself. The modes
+ * take turns in one engine, a few tokens at a time: two engines with the same settings differ by more than what is looked for.
  */
 
 import { readModel } from '../src/engine/model-files.ts';
@@ -13,75 +13,95 @@ import { engineOptions, machineLine, readSettings, type Settings, variedIds } fr
 
 /** The first once more at the end: how much it differs from itself is the noise. */
 const MODES: readonly Prefetch[] = ['off', 'auto', 'on', 'off'];
+/** Tokens of one turn, and those at its beginning that do not count: they find in memory what the mode before has left. */
+const TURN_TOKENS = 12;
+const UNCOUNTED_TOKENS = 4;
 const PROMPT_TOKENS = 32;
-/** Tokens of one turn, and those at the beginning that do not count: the slots fill, and `auto` has its first trial. */
-const TURN_TOKENS = 8;
-const WARM_UP_TOKENS = 32;
 
 interface Subject {
   readonly mode: Prefetch;
-  readonly runtime: Runtime;
-  readonly session: Session;
+  /** Of each turn. */
   readonly msPerToken: number[];
-  used: ExpertCounters;
+  readonly used: ExpertCounters;
+  changes: number;
+  isOn: boolean;
 }
 
 export async function run(args: string[]): Promise<void> {
   const settings = readSettings(args, { tokens: 128, share: 0.25 });
   const files = readModel(settings);
   const context = Math.min(files.shape.maxContext, 1024);
-  const options = engineOptions(settings, files.shape, context);
-  const subjects: Subject[] = [];
-  for (const prefetch of MODES) {
-    const runtime = await Runtime.open({ ...options, prefetch });
-    subjects.push({ mode: prefetch, runtime, session: new Session(runtime), msPerToken: [], used: zeroCounters() });
-  }
-  for (let text = 1; text <= settings.runs; text++) measure(subjects, settings, text);
-  report(subjects, settings);
-  for (const { runtime } of subjects) await runtime.close();
+  const runtime = await Runtime.open(engineOptions(settings, files.shape, context));
+  const session = new Session(runtime);
+  const subjects = MODES.map(
+    (mode): Subject => ({ mode, msPerToken: [], used: zeroCounters(), changes: 0, isOn: false }),
+  );
+  for (let text = 1; text <= settings.runs; text++) measure(runtime, session, subjects, settings, text);
+  report(runtime, subjects, settings);
+  await runtime.close();
 }
 
-function measure(subjects: readonly Subject[], { tokens }: Settings, text: number): void {
-  const all = WARM_UP_TOKENS + tokens;
-  const ids = variedIds(PROMPT_TOKENS + all, subjects[0].runtime.info.vocabSize, text);
-  for (const { session } of subjects) {
-    session.truncate(0);
-    session.feed(ids.slice(0, PROMPT_TOKENS));
-  }
-  for (let from = 0, turn = 0; from < all; from += TURN_TOKENS, turn++) {
-    const part = ids.slice(PROMPT_TOKENS + from).slice(0, TURN_TOKENS);
-    // each goes first, second and last equally often, and none twice in a row: it would find its weights in the processor's caches
-    for (let i = 0; i < subjects.length; i++) {
-      takeTurn(subjects[(turn + i) % subjects.length], part, from >= WARM_UP_TOKENS);
+/** `--tokens` for each mode, in turns, after one turn of each that does not count: it fills the slots. */
+function measure(
+  runtime: Runtime,
+  session: Session,
+  subjects: readonly Subject[],
+  { tokens }: Settings,
+  text: number,
+): void {
+  const turns = Math.ceil(tokens / (TURN_TOKENS - UNCOUNTED_TOKENS)) + 1;
+  const tokensOfText = PROMPT_TOKENS + turns * subjects.length * TURN_TOKENS;
+  const ids = variedIds(tokensOfText, runtime.info.vocabSize, text);
+  let at = 0;
+  for (let turn = 0; turn < turns; turn++) {
+    for (let i = 0; i < subjects.length; i++, at += TURN_TOKENS) {
+      if (session.length + TURN_TOKENS > runtime.info.context || session.length === 0) {
+        session.truncate(0);
+        session.feed(ids.slice(0, PROMPT_TOKENS));
+      }
+      const subject = subjects[(turn + i) % subjects.length];
+      takeTurn(runtime, session, subject, ids.slice(PROMPT_TOKENS + at, PROMPT_TOKENS + at + TURN_TOKENS), turn > 0);
     }
   }
+  session.truncate(0);
 }
 
-function takeTurn(subject: Subject, ids: readonly number[], counts: boolean): void {
-  const { session, runtime } = subject;
-  const before = { ...runtime.store.counters };
-  const begun = performance.now();
-  for (const id of ids) {
-    session.feed([id]);
-    runtime.model.logits(0, 1);
+function takeTurn(runtime: Runtime, session: Session, subject: Subject, ids: readonly number[], counts: boolean): void {
+  const { store, model } = runtime;
+  store.prefetch = subject.mode;
+  const changes = store.counters.lookAheadChanges;
+  let before = { ...store.counters };
+  let begun = 0;
+  for (let i = 0; i < ids.length; i++) {
+    if (i === UNCOUNTED_TOKENS) {
+      before = { ...store.counters };
+      begun = performance.now();
+    }
+    session.feed([ids[i]]);
+    model.logits(0, 1);
   }
+  const ms = performance.now() - begun;
+  store.settle();
+  subject.changes += store.counters.lookAheadChanges - changes;
+  subject.isOn = store.looksAhead;
   if (!counts) return;
-  subject.msPerToken.push((performance.now() - begun) / ids.length);
-  const now = countersSince(runtime.store.counters, before);
+  subject.msPerToken.push(ms / (ids.length - UNCOUNTED_TOKENS));
+  const now = countersSince(store.counters, before);
   for (const key of Object.keys(now) as (keyof ExpertCounters)[]) subject.used[key] += now[key];
 }
 
-function report(subjects: readonly Subject[], settings: Settings): void {
-  const [off] = subjects;
-  const { plan, threads, readers, directIo, kernels } = off.runtime.info;
-  const rows = subjects.map(({ mode, msPerToken, used, runtime }) => {
-    const tokens = msPerToken.length * TURN_TOKENS;
+function report(runtime: Runtime, subjects: readonly Subject[], settings: Settings): void {
+  const { plan, threads, readers, directIo, kernels } = runtime.info;
+  const off = mean(subjects[0].msPerToken);
+  const rows = subjects.map(({ mode, msPerToken, used, changes, isOn }) => {
+    const tokens = msPerToken.length * (TURN_TOKENS - UNCOUNTED_TOKENS);
     return {
       mode,
-      tokensPerSecond: 1000 / median(msPerToken),
-      /** Median over turns of the time without guesses over that of this mode, in the same turn. */
-      gain: median(msPerToken.map((ms, i) => off.msPerToken[i] / ms)) - 1,
-      meanGain: sum(off.msPerToken) / sum(msPerToken) - 1,
+      tokensPerSecond: 1000 / mean(msPerToken),
+      medianTokensPerSecond: 1000 / median(msPerToken),
+      /** Over the first mode, by means; and one standard error of it. */
+      gain: off / mean(msPerToken) - 1,
+      error: standardError(msPerToken) / mean(msPerToken),
       waitMsPerToken: used.waitUs / 1000 / tokens,
       hitRate: used.hits / used.requests,
       recall: used.guessable > 0 ? used.guessed / used.guessable : null,
@@ -89,40 +109,39 @@ function report(subjects: readonly Subject[], settings: Settings): void {
       aheadPerToken: used.prefetched / tokens,
       wastedShare: used.prefetched > 0 ? used.wasted / used.prefetched : null,
       lateShare: used.aheadHits > 0 ? used.aheadLate / used.aheadHits : null,
-      changes: runtime.store.counters.lookAheadChanges,
-      isOnAtEnd: runtime.store.looksAhead,
+      changes,
+      isOn,
     };
   });
-  const facts = {
-    machine: machineLine(),
-    model: settings.model,
-    expertSlots: plan.expertSlots,
-    threads,
-    readers,
-    directIo,
-    kernels,
-  };
+  const { expertSlots } = plan;
+  const facts = { machine: machineLine(), model: settings.model, expertSlots, threads, readers, directIo, kernels };
   if (settings.json) {
     console.log(JSON.stringify({ ...facts, rows }));
     return;
   }
   console.log(`${facts.machine}; ${facts.model}`);
   console.log(
-    `${plan.expertSlots} slots (${Math.round(settings.share * 100)} % of the experts), ${threads} lanes, ${readers} readers, ` +
+    `${expertSlots} slots (${Math.round(settings.share * 100)} % of the experts), ${threads} lanes, ${readers} readers, ` +
       `${directIo ? 'direct' : 'buffered'} reads, ${kernels}`,
   );
   const percent = (share: number | null) => (share === null ? '-' : `${(100 * share).toFixed(1)} %`);
   for (const row of rows) {
     console.log(
-      `${row.mode.padEnd(4)} ${row.tokensPerSecond.toFixed(2)} tok/s (${percent(row.gain)}, mean ${percent(row.meanGain)}), ` +
-        `waited ${row.waitMsPerToken.toFixed(2)} ms per token, hits ${percent(row.hitRate)}, recall ${percent(row.recall)}, ` +
-        `${row.readsPerToken.toFixed(1)} reads per token, ${row.aheadPerToken.toFixed(1)} of them ahead ` +
-        `(${percent(row.wastedShare)} unused, ${percent(row.lateShare)} of the others late)` +
-        (row.mode === 'auto' ? `, ${row.isOnAtEnd ? 'on' : 'off'} at the end after ${row.changes} changes` : ''),
+      `${row.mode.padEnd(4)} ${row.tokensPerSecond.toFixed(2)} tok/s (${percent(row.gain)} ± ${percent(row.error)}; ` +
+        `median ${row.medianTokensPerSecond.toFixed(2)}), waited ${row.waitMsPerToken.toFixed(2)} ms per token, ` +
+        `hits ${percent(row.hitRate)}, recall ${percent(row.recall)}, ${row.readsPerToken.toFixed(1)} reads per token, ` +
+        `${row.aheadPerToken.toFixed(1)} of them ahead (${percent(row.wastedShare)} unused, ` +
+        `${percent(row.lateShare)} of the others late)` +
+        (row.mode === 'auto' ? `, ${row.isOn ? 'on' : 'off'} at the end after ${row.changes} changes` : ''),
     );
   }
 }
 
-function sum(values: readonly number[]): number {
-  return values.reduce((total, value) => total + value, 0);
+function mean(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0) / values.length;
+}
+
+function standardError(values: readonly number[]): number {
+  const middle = mean(values);
+  return Math.sqrt(mean(values.map(value => (value - middle) ** 2)) / Math.max(1, values.length - 1));
 }

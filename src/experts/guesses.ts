@@ -21,17 +21,17 @@ export class Guesses {
   // the gap between two leases
   #lastArrivalMs = 0;
 
-  constructor(
-    mode: Prefetch,
-    experts: number,
-    counters: ExpertCounters,
-    now: () => number,
-    changed: (pays: boolean) => void,
-  ) {
-    this.switch = new LookAheadSwitch(mode, changed);
+  constructor(experts: number, counters: ExpertCounters, now: () => number, changed: (pays: boolean) => void) {
+    this.switch = new LookAheadSwitch('off', changed);
     this.#isGuessed = new Uint8Array(experts);
     this.#counters = counters;
     this.#now = now;
+  }
+
+  /** From the next forward pass on; the one under way belongs to neither mode. */
+  setMode(mode: Prefetch): void {
+    this.switch.mode = mode;
+    this.#isAsked = false;
   }
 
   /** True: the next layer's experts should be guessed. To be asked in every pass in which they could be. */

@@ -19,10 +19,11 @@ const FIRST_REST = 256;
 const LONGEST_REST = 4096;
 
 export class LookAheadSwitch {
-  readonly #mode: Prefetch;
+  /** May be changed; what trials have found is kept meanwhile. */
+  mode: Prefetch;
   readonly #changed: (pays: boolean) => void;
   /** What the last trial said; before the first, nothing is guessed. */
-  #pays: boolean;
+  #pays = false;
   #rest = WARM_UP_PASSES;
   #nextRest = FIRST_REST;
   // the trial
@@ -34,24 +35,23 @@ export class LookAheadSwitch {
   #usesWithout = 0;
 
   constructor(mode: Prefetch, changed: (pays: boolean) => void) {
-    this.#mode = mode;
-    this.#pays = mode === 'on';
+    this.mode = mode;
     this.#changed = changed;
   }
 
   /** True when pass() must be told how long passes take. */
   get isTrying(): boolean {
-    return this.#mode === 'auto' && this.#rest === 0;
+    return this.mode === 'auto' && this.#rest === 0;
   }
 
   /** True when guesses are made always, or the last trial has said that they pay. */
   get pays(): boolean {
-    return this.#pays;
+    return this.mode === 'on' || (this.mode === 'auto' && this.#pays);
   }
 
   /** True when the next layer's experts are to be guessed in this forward pass. */
   get isOn(): boolean {
-    return this.isTrying ? this.#isWith : this.#pays;
+    return this.isTrying ? this.#isWith : this.pays;
   }
 
   /** Rounds begin with either side in turn, so that what grows or shrinks steadily favours neither. */
@@ -62,7 +62,7 @@ export class LookAheadSwitch {
 
   /** A pass in which guesses could have been made has ended: it asked for `uses` experts and took `ms`, which counts in trials only. */
   pass(ms: number, uses: number): void {
-    if (this.#mode !== 'auto') return;
+    if (this.mode !== 'auto') return;
     if (this.#rest > 0) {
       if (--this.#rest === 0) this.#begin();
       return;

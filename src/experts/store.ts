@@ -65,6 +65,8 @@ export class ExpertStore {
   #ahead!: ReadAhead;
   #observers!: readonly LeaseObserver[];
   #guesses!: Guesses;
+  #prefetch: Prefetch = 'off';
+  #isWhole = false;
   // the lease
   readonly #wanted: Int32Array;
   readonly #leaseSlot: Int32Array;
@@ -99,12 +101,23 @@ export class ExpertStore {
     this.#ahead = new ReadAhead(this.#slots, pool, this.experts, record => table.readBytes(record));
     this.#policy = policy;
     const layers = this.firstRecord.filter(first => first >= 0).length;
-    // with a slot for every expert nothing is read twice
-    const mode = slots.length < this.experts * layers ? source.prefetch : 'off';
-    this.#guesses = new Guesses(mode, this.experts, this.counters, now, pays => {
+    this.#isWhole = slots.length >= this.experts * layers;
+    this.#guesses = new Guesses(this.experts, this.counters, now, pays => {
       this.counters.lookAheadChanges++;
       for (const observer of observers) observer.lookAheadChanges?.(pays);
     });
+    this.prefetch = source.prefetch;
+  }
+
+  get prefetch(): Prefetch {
+    return this.#prefetch;
+  }
+
+  /** Says anew what may be read ahead: comparisons in one process need it. */
+  set prefetch(mode: Prefetch) {
+    this.#prefetch = mode;
+    // with a slot for every expert nothing is read twice
+    this.#guesses.setMode(this.#isWhole ? 'off' : mode);
   }
 
   /** True when the layer's expert is in memory now. */
@@ -252,7 +265,7 @@ export class ExpertStore {
 
   /** Starts low-priority reads of a layer's experts that are not in memory, nearly all of which are needed. */
   readAhead(layer: number): void {
-    if (this.#source.prefetch !== 'off') this.#ahead.layer(this.firstRecord[layer]);
+    if (this.#prefetch !== 'off') this.#ahead.layer(this.firstRecord[layer]);
   }
 
   /** True while guesses are made in every token: always, or because they pay. */
