@@ -34,6 +34,9 @@ export function recordTelemetry(
       into[at.prefetched] = counters.prefetched;
       into[at.wasted] = counters.wasted;
       into[at.wastedBytes] = counters.wastedBytes;
+      into[at.lateHits] = counters.aheadLate;
+      into[at.guessable] = counters.guessable;
+      into[at.guessed] = counters.guessed;
       into[at.readBytes] = counters.bytesRead;
       into[at.serviceUs] = counters.serviceUs;
       into[at.waitUs] = counters.waitUs;

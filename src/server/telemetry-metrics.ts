@@ -58,6 +58,18 @@ const COUNTERS: readonly CounterRow[] = [
     rows: sums => [[{}, both(sums, 'wastedBytes')]],
   },
   {
+    name: 'coli_engine_guessable_experts_total',
+    help: 'Experts asked for by layers that had been guessed about',
+    labelNames: [],
+    rows: sums => [[{}, both(sums, 'guessable')]],
+  },
+  {
+    name: 'coli_engine_guessed_experts_total',
+    help: 'Those of them that were among the guesses: over the others, the recall',
+    labelNames: [],
+    rows: sums => [[{}, both(sums, 'guessed')]],
+  },
+  {
     name: 'coli_engine_read_service_seconds_total',
     help: 'Time of reads in the readers, summed over readers',
     labelNames: [],
