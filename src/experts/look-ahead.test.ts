@@ -154,6 +154,18 @@ test('a store with room for every expert, or told not to, asks for nothing', () 
   expect(wants(6, 'on')).toEqual([true, true]);
 });
 
+test('what may be read ahead can be said anew, but never makes a store guess that has room for all', () => {
+  const { store } = warmStore(2, 8);
+  expect([store.prefetch, store.wantsGuesses(), store.looksAhead]).toEqual(['on', true, true]);
+  store.prefetch = 'off';
+  expect([store.prefetch, store.wantsGuesses(), store.looksAhead]).toEqual(['off', false, false]);
+  store.readAhead(1);
+  expect(store.counters.prefetched).toBe(0);
+  const whole = warmStore(2, 2 * EXPERTS).store;
+  whole.prefetch = 'on';
+  expect(whole.wantsGuesses()).toBe(false);
+});
+
 describe('the budget', () => {
   const budgetAfter = (gapMs: number, readMs: number) => {
     const budget = new LookAheadBudget();
