@@ -20,6 +20,7 @@ const step = fc.oneof(
   { weight: 4, arbitrary: fc.record({ do: fc.constant('arrive' as const), number }) },
   { weight: 2, arbitrary: fc.record({ do: fc.constant('start' as const), number }) },
   { weight: 4, arbitrary: fc.record({ do: fc.constant('break' as const), number }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant('warm' as const), layer: fc.nat(LAYERS - 1), number }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('mend' as const) }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('cancel' as const) }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('settle' as const) }) },
@@ -61,6 +62,7 @@ class Play {
     else if (next.do === 'guess' && next.layer !== this.#layer && store.wantsGuesses())
       store.guess(next.layer, Int32Array.from(next.experts), next.experts.length);
     else if (next.do === 'whole layer' && next.layer !== this.#layer) store.readAhead(next.layer);
+    else if (next.do === 'warm') store.warm(next.layer, next.number % EXPERTS);
     else if (next.do === 'arrive' && pool.unfinished.length > 0) pool.complete(pick(next.number));
     else if (next.do === 'start' && pool.unfinished.length > 0) pool.start(pick(next.number));
     else if (next.do === 'break') {
