@@ -4,7 +4,7 @@ export default defineConfig({
   test: {
     include: ['src/**/*.test.ts', 'test/**/*.test.ts', 'scripts/**/*.test.ts', 'bench/**/*.test.ts'],
     reporters: ['default', './scripts/closing-line-reporter.ts'],
-    globalSetup: './test/support/own-runtime-directory.ts',
+    globalSetup: './test/support/own-directories.ts',
     // tests of the history of use switch it on, with files of their own
     env: { COLI_USAGE: 'off' },
     pool: 'forks',

@@ -45,7 +45,7 @@ const SUBJECTS: readonly Subject[] = [
 /** One lane and several; one row at a time, ragged chunks, and all rows at once. Few slots make experts move. */
 const WAYS: readonly Options[] = [
   { threads: 1, chunk: 1, expertSlots: 8 },
-  { threads: 2, chunk: 7 },
+  { threads: 2, chunk: 13 },
   { threads: 3, chunk: 128, expertSlots: 12 },
 ];
 
@@ -62,7 +62,7 @@ function run({ model, ids }: Subject, options: Options): Promise<Outcome> {
     const words = new Uint32Array(logits!.buffer, logits!.byteOffset, logits!.length);
     session.truncate(0);
     const { tokenBytes, vocabSize } = Tokenizer.load(model);
-    const request = { temperature: 0.9, topP: 0.95, seed: 7, maxTokens: 16, ignoreEos: true };
+    const request = { temperature: 0.9, topP: 0.95, seed: 7, maxTokens: 8, ignoreEos: true };
     const events: GenerateEvent[] = [];
     generate(runtime, session, { tokenBytes, vocabSize, endOfTurnIds: [] }, ids.slice(0, 13), request, event =>
       events.push(event),
@@ -87,6 +87,16 @@ for (const { name, reason } of MISSING) test.skip(`${name}: not here (${reason})
 
 const NAMES: readonly KernelName[] = IMPLEMENTATIONS.map(one => one.name);
 
+const kindOf = (name: KernelName): string => name.split('-')[0];
+
+/**
+ * Every way for the first of a kind. The others of it are called by the same code and differ in instructions, whose bits the tests of
+ * the kernels compare: one way, of a long batch and of single rows on three lanes, shows that they are the ones that compute.
+ */
+function waysOf(name: KernelName): readonly Options[] {
+  return NAMES.find(other => kindOf(other) === kindOf(name)) === name ? WAYS : [WAYS[2]];
+}
+
 describe.each(SUBJECTS)('$name', subject => {
   describe.each(subject.activations)('%s activations', activations => {
     let wanted: Outcome;
@@ -100,7 +110,7 @@ describe.each(SUBJECTS)('$name', subject => {
     });
 
     test.each(NAMES)('%s', async kernels => {
-      for (const way of WAYS) {
+      for (const way of waysOf(kernels)) {
         const got = await run(subject, { kernels, activations, ...way });
         expect(difference(got.logits, wanted.logits, subject.ids.length), JSON.stringify(way)).toBeNull();
         expect(got.tokens, JSON.stringify(way)).toBe(wanted.tokens);

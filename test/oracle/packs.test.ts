@@ -1,4 +1,7 @@
-/** The engine against what transformers computed for the same tiny checkpoints. */
+/**
+ * The engine against what transformers computed for the same tiny checkpoints, on the fastest kernels: all-kernels.test.ts shows for the
+ * same packs that WebAssembly and the reference kernels give their bits.
+ */
 
 import { describe, expect, test } from 'vitest';
 import { evalOracle } from '../../src/eval/oracle.ts';
@@ -7,14 +10,12 @@ import { ALL_PACKS, packDirectory, TEST_RAM_BYTES } from '../support/packs.ts';
 
 describe.each(ALL_PACKS)('$name', ({ name: pack, topK }) => {
   test.each([
-    { name: 'all experts in memory', expertSlots: undefined, kernels: 'auto' as const },
-    { name: 'one slot per top-k', expertSlots: topK, kernels: 'auto' as const },
-    { name: 'reference kernels', expertSlots: undefined, kernels: 'reference' as const },
-  ])('agrees with exact activations: $name', async ({ expertSlots, kernels }) => {
+    { name: 'all experts in memory', expertSlots: undefined },
+    { name: 'one slot per top-k', expertSlots: topK },
+  ])('agrees with exact activations: $name', async ({ expertSlots }) => {
     const report = await evalOracle(packDirectory(pack), {
       activations: 'exact',
       expertSlots,
-      kernels,
       ram: TEST_RAM_BYTES,
       context: 512,
     });

@@ -36,7 +36,7 @@ describe.each(STATE_PACKS)('%s', pack => {
   });
   const run = <T>(options: Options, use: (all: Together) => T, hooks: RuntimeHooks = {}) =>
     withRuntime(
-      { model, context: CONTEXT, threads: 2, chunk: 64, ...options },
+      { model, context: CONTEXT, chunk: 64, ...options },
       runtime => use(new Together(runtime, model)),
       hooks,
     );
@@ -77,7 +77,7 @@ describe.each(STATE_PACKS)('%s', pack => {
 
   test.each([
     { name: 'one session', options: { slots: 1 } },
-    { name: 'three sessions', options: { slots: 3 } },
+    { name: 'three sessions, two lanes', options: { slots: 3, threads: 2 } },
     { name: 'three sessions in several memories', options: { slots: 3 }, arenaBytes: SMALL_ARENA_BYTES },
     { name: 'bf16 keys and values', options: { slots: 2, kv: 'bf16' as const } },
   ])('conversations that go on, change and part: $name', async ({ options, arenaBytes }) => {
