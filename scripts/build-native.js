@@ -33,7 +33,8 @@ const VARIANTS = {
   },
   arm64: { neon: ['-march=armv8.2-a+dotprod'], scalar: [] },
 };
-// No contraction and no -ffast-math: results are defined to the last bit. -fno-math-errno lets sqrtf be one instruction.
+// No contraction and no -ffast-math: results are defined to the last bit. -fno-math-errno lets sqrtf be one instruction. A function that
+// this compiler lacks fails here, not when the addon is loaded.
 const FLAGS = [
   '-std=gnu11',
   '-O3',
@@ -42,6 +43,7 @@ const FLAGS = [
   '-fno-math-errno',
   '-fvisibility=hidden',
   '-Wno-psabi',
+  '-Werror=implicit-function-declaration',
 ];
 const DARWIN = process.platform === 'darwin';
 const LINK = DARWIN ? ['-bundle', '-undefined', 'dynamic_lookup'] : ['-shared', '-lm'];

@@ -102,6 +102,7 @@ describe('builds', () => {
     for (const name of FAST) expect(built()).toContain(`-DHAVE_${name}`);
     expect(built()).toContain('-I/headers');
     expect(built()).toContain('-ffp-contract=off');
+    expect(built()).toContain('-Werror=implicit-function-declaration');
     expect(build()).toEqual(SILENT);
     expect(runs()).toEqual(WHOLE);
   });
