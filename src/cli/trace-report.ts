@@ -34,7 +34,8 @@ export function traceText(file: string, trace: Trace, results: readonly SlotsRes
     '',
     aligned(rows),
     '',
-    'belady knows the future: no policy finds more. regret: how many of its hits a policy misses.',
+    'belady knows the future: no policy finds more.',
+    'regret: the share of its hits that a policy misses.',
   ].join('\n');
 }
 
