@@ -42,7 +42,7 @@ export function comparePolicies(
     if (best === null) return null;
     const policies: PolicyResult[] = [];
     for (const policy of POLICY_NAMES) {
-      const result = replay(trace, slots, makePolicy(policy), tell);
+      const result = replay(trace, slots, makePolicy(policy), tell, policy === 'pin');
       before += leases;
       if (result === null) return null;
       policies.push({ policy, ...result, regret: best.hits === 0 ? 0 : 1 - result.hits / best.hits });

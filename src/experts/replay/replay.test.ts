@@ -15,7 +15,7 @@ describe('a replay', () => {
     fc.assert(
       fc.property(randomLeases(LAYERS, EXPERTS, 60), fc.integer({ min: 1, max: 14 }), (leases, slots) => {
         const trace = traceOf(LAYERS, EXPERTS, leases);
-        const result = replay(trace, slots, makePolicy(name))!;
+        const result = replay(trace, slots, makePolicy(name), undefined, name === 'pin')!;
         expect(result.hits).toBeLessThanOrEqual(belady(trace, slots)!.hits);
         expect(result.requests).toBe(trace.ids.length);
         const misses = result.requests - result.hits;
@@ -56,6 +56,21 @@ describe('a replay', () => {
     expect(replay(trace, 1, makePolicy('lru'), stop)).toBeNull();
     expect(belady(trace, 1, stop)).toBeNull();
     expect(comparePolicies(trace, [1], done => done > 9000 + 4096)).toBeNull();
+  });
+});
+
+describe('pins in a replay', () => {
+  test('keep the hottest through long texts of other experts, and never find more than the optimum', () => {
+    // eight hot experts, then long stretches of others, again and again
+    const leases = Array.from({ length: 6000 }, (_, i) => {
+      const isHot = i % 1600 < 700;
+      return [0, [isHot ? i % 8 : 8 + (i % 56)]] as const;
+    });
+    const trace = traceOf(1, 64, leases);
+    const plain = replay(trace, 32, makePolicy('pin'))!;
+    const pinned = replay(trace, 32, makePolicy('pin'), undefined, true)!;
+    expect(pinned.hits).toBeGreaterThan(plain.hits);
+    expect(pinned.hits).toBeLessThanOrEqual(belady(trace, 32)!.hits);
   });
 });
 

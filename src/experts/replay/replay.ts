@@ -4,6 +4,7 @@ import type { StoredPart, StoredRecord } from '../../quant/stored.ts';
 import type { EvictionPolicy, PolicyFacts } from '../policy.ts';
 import type { ReadQueue } from '../slots.ts';
 import { ExpertStore } from '../store.ts';
+import { ReplayedPins } from './pins.ts';
 import type { Trace } from './trace.ts';
 
 export interface ReplayResult {
@@ -88,12 +89,17 @@ export function replay(
   slots: number,
   policy: (facts: PolicyFacts) => EvictionPolicy,
   onSlice: (leases: number) => boolean = () => false,
+  withPins = false,
 ): ReplayResult | null {
   const store = instantStore(trace.header, slots, policy);
+  const pins = withPins ? new ReplayedPins(store, trace.header) : null;
   const leases = trace.layer.length;
   for (let from = 0; from < leases; from += SLICE_LEASES) {
     const to = Math.min(leases, from + SLICE_LEASES);
-    for (let lease = from; lease < to; lease++) replayLease(store, trace, lease);
+    for (let lease = from; lease < to; lease++) {
+      replayLease(store, trace, lease);
+      pins?.leaseEnds(trace, lease);
+    }
     if (onSlice(to)) return null;
   }
   const { requests, hits, bytesRead } = store.counters;
