@@ -13,7 +13,7 @@ import { decodeTrace, encodeHeader, encodeLease, MAX_TRACE_BYTES, maxLeaseBytes,
 /** Passes that one step may make before its leases are written: a step that fails is made again part by part. */
 const PASSES_KEPT = 16;
 /** Written when so much has come together, so that small models do not write for every token. */
-const FLUSH_BYTES = 16 * KIB;
+const FLUSH_BYTES = 4 * KIB;
 
 /** Turns leases into bytes at the end of a buffer. */
 class LeaseBuffer implements LeaseObserver {
