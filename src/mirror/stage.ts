@@ -5,7 +5,7 @@
 
 import { createHash } from 'node:crypto';
 import fs from 'node:fs';
-import { basename, join, resolve } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 import { ColiError, StorageError } from '../common/errors.ts';
 import { takeLock } from '../common/process-lock.ts';
 import { MIB } from '../common/units.ts';
@@ -41,7 +41,7 @@ export async function stageMirror(options: StageOptions): Promise<StageReport> {
   try {
     // what must not be written to is refused before anything is made
     planMirror(options);
-    fs.mkdirSync(directory, { recursive: true });
+    makeDirectory(directory);
     const release = lock(directory);
     try {
       // again, now that nobody else changes it
@@ -174,6 +174,13 @@ class Staging {
       this.#o.onProgress?.({ phase, file, doneBytes: this.#doneBytes, totalBytes: this.#totalBytes });
     };
   }
+}
+
+/** Step by step: Node's own way never returns where the system says that a parent which is there is not, as in /proc. */
+function makeDirectory(path: string): void {
+  if (fs.existsSync(path)) return;
+  makeDirectory(dirname(path));
+  fs.mkdirSync(path);
 }
 
 function lock(directory: string): () => void {
