@@ -28,7 +28,7 @@ function expectWithin({ plan, highest, tokens }: DayResult, leastTokens: number)
   expect(tokens).toBeGreaterThan(leastTokens);
   for (const [part, bytes] of Object.entries(highest)) expect(bytes, part).toBeLessThanOrEqual(plan.total);
   // the plan is what is needed, not any large number
-  expect(highest['short requests']).toBeGreaterThan(plan.total * 0.8);
+  expect(highest['short requests']).toBeGreaterThan(plan.total * 0.7);
 }
 
 const SESSIONS = 8;
