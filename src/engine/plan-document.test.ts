@@ -1,4 +1,4 @@
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -12,6 +12,8 @@ import { type PlanFile, planSchema } from './plan-schema.ts';
 
 const NANO = fileURLToPath(new URL('../../models/nano', import.meta.url));
 const oracle = (name: string) => fileURLToPath(new URL(`../../test/oracles/${name}`, import.meta.url));
+/** Fields whose own fields are names of something. */
+const NAMED = /^(resident_by_role|layouts)$/;
 const directory = mkdtempSync(join(tmpdir(), 'coli-plan-document-'));
 afterAll(() => rmSync(directory, { recursive: true }));
 
@@ -32,6 +34,23 @@ describe('nano', () => {
   test('is what the schema says, also after a round through JSON', () => {
     expect(planSchema.parse(JSON.parse(JSON.stringify(plan)))).toEqual(plan);
     expect(plan).toMatchObject({ version: 1, colibri: '9.9' });
+  });
+
+  test('every field and every warning has its place in docs/formats.md', () => {
+    const docs = readFileSync(new URL('../../docs/formats.md', import.meta.url), 'utf8');
+    const section = docs.slice(docs.indexOf('## Plan'), docs.indexOf('## Saved keys'));
+    const keys = (value: unknown): string[] =>
+      Array.isArray(value)
+        ? keys(value[0])
+        : typeof value === 'object' && value !== null
+          ? Object.entries(value).flatMap(([key, inner]) => [key, ...(NAMED.test(key) ? [] : keys(inner))])
+          : [];
+    const codes = readFileSync(new URL('./plan-warnings.ts', import.meta.url), 'utf8').matchAll(
+      /\b[A-Z]{2,}_[A-Z_]+\b(?=')/g,
+    );
+    const told = [...keys(plan), ...[...codes].map(([code]) => code)];
+    expect(told.length).toBeGreaterThan(90);
+    expect(told.filter(name => !section.includes(name))).toEqual([]);
   });
 
   test('says what info says', () => {
