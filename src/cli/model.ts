@@ -91,14 +91,15 @@ export interface OpenExtras {
   /** What the process needs besides the engine. */
   readonly reserveBytes?: number;
   readonly constraints?: boolean;
+  readonly scoredTokens?: number;
   readonly onProgress?: (progress: OpenProgress) => void;
 }
 
 /** Opens the engine with what the flags say; loading and what it decided are told on stderr. */
 export async function openModel(flags: EngineFlags, quiet: boolean, extras: OpenExtras = {}): Promise<Engine> {
-  const { reserveBytes, constraints, onProgress } = extras;
+  const { reserveBytes, constraints, scoredTokens, onProgress } = extras;
   const { options: chosen, notes } = tunedOptions(flags, modelDirectory(flags, quiet));
-  const options = { ...chosen, reserveBytes, constraints };
+  const options = { ...chosen, reserveBytes, constraints, scoredTokens };
   const { openEngine } = await import('../engine/engine.ts');
   const progress = new Progress();
   const tell = (step: OpenProgress) => {
