@@ -6,8 +6,8 @@
 import type { ComputeEntry } from './measurements.ts';
 import type { Traffic } from './plan-facts.ts';
 
-/** Jobs of the lanes in one layer of one token. Counted in runs: 12 to 20, by family. */
-const JOBS_PER_LAYER = 16;
+/** Jobs of the lanes in one layer of one token. Counted in runs of six families, the head included: 24 to 31. */
+const JOBS_PER_LAYER = 26;
 /** A read through the page cache is written, copied from and copied to; a direct one only written. */
 const DIRECT_PASSES = 1;
 const BUFFERED_PASSES = 3;
