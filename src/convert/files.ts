@@ -3,20 +3,11 @@
 import fs from 'node:fs';
 import { join } from 'node:path';
 import { ColiError, ConvertError } from '../common/errors.ts';
+import { syncDirectory } from '../common/whole-file.ts';
 
 export const PARTIAL = '.partial';
 /** Directory inside the destination for files of the source while they are needed. */
 export const DOWNLOADS = 'coli.source';
-
-/** Makes a rename (or removal) in `directory` survive a power cut. */
-export function syncDirectory(directory: string): void {
-  const fd = fs.openSync(directory, 'r');
-  try {
-    fs.fsyncSync(fd);
-  } finally {
-    fs.closeSync(fd);
-  }
-}
 
 /** `name.partial` -> `name`, both in `directory`; the file itself was synced by whoever wrote it. */
 export function publish(directory: string, name: string): void {

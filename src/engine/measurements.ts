@@ -3,11 +3,11 @@
  * or written is as good as none.
  */
 
-import { randomBytes } from 'node:crypto';
-import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { cacheDirectory } from '../common/user-directories.ts';
+import { replaceFile } from '../common/whole-file.ts';
 import { readJsonFile } from '../formats/json.ts';
 
 const FILE = 'measurements.json';
@@ -75,18 +75,11 @@ export function storedMeasurements(directory = cacheDirectory()): readonly Entry
 export function storeMeasurement(entry: Entry, directory = cacheDirectory()): boolean {
   const others = storedMeasurements(directory).filter(({ kind, key }) => kind !== entry.kind || key !== entry.key);
   const entries = [...others, entry].slice(-MAX_ENTRIES);
-  const partial = join(directory, `${FILE}.${randomBytes(6).toString('hex')}.partial`);
   try {
     mkdirSync(directory, { recursive: true, mode: 0o700 });
-    writeFileSync(partial, `${JSON.stringify({ version: VERSION, entries })}\n`, { mode: 0o600 });
-    renameSync(partial, join(directory, FILE));
+    replaceFile(join(directory, FILE), `${JSON.stringify({ version: VERSION, entries })}\n`);
     return true;
   } catch {
-    try {
-      rmSync(partial, { force: true });
-    } catch {
-      // nothing can be done about it
-    }
     return false;
   }
 }

@@ -3,9 +3,9 @@
  * the first can fail an opening; nothing here fails a request.
  */
 
-import fs from 'node:fs';
 import { basename, dirname } from 'node:path';
 import { MIB } from '../common/units.ts';
+import { replaceFile } from '../common/whole-file.ts';
 import { DEFAULT_POLICY, type PolicyName } from '../experts/policies/policies.ts';
 import { choosePolicy } from '../experts/replay/choose.ts';
 import { RecentTrace, TraceFile } from '../experts/replay/recorder.ts';
@@ -114,13 +114,11 @@ export class Routing {
   #saveRecent(): void {
     if (this.#recentPath === null || this.#recent === null || !this.#recent.isNew) return;
     const path = this.#recentPath + SUFFIX;
-    const temporary = `${path}.${process.pid}.tmp`;
     try {
       makeDirectory(dirname(path));
-      fs.writeFileSync(temporary, this.#recent.bytes(), { flag: 'wx' });
-      fs.renameSync(temporary, path);
+      replaceFile(path, this.#recent.bytes());
     } catch {
-      fs.rmSync(temporary, { force: true });
+      // the next engine goes by what was kept before
     }
   }
 }

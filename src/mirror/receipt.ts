@@ -7,6 +7,7 @@ import fs from 'node:fs';
 import { join } from 'node:path';
 import * as z from 'zod';
 import { ColiError, StorageError } from '../common/errors.ts';
+import { replaceFile } from '../common/whole-file.ts';
 import { readJsonObject } from '../formats/json.ts';
 
 export const RECEIPT_FILE = 'coli.mirror.json';
@@ -76,28 +77,7 @@ export function requireModel(receipt: Receipt | null, model: string, directory: 
 }
 
 export function writeReceipt(directory: string, receipt: Receipt): void {
-  const path = join(directory, RECEIPT_FILE);
-  const partial = `${path}.partial`;
-  fs.rmSync(partial, { force: true });
-  const fd = fs.openSync(partial, 'wx');
-  try {
-    fs.writeFileSync(fd, `${JSON.stringify(receipt, null, 1)}\n`);
-    fs.fsyncSync(fd);
-  } finally {
-    fs.closeSync(fd);
-  }
-  fs.renameSync(partial, path);
-  syncDirectory(directory);
-}
-
-/** Makes a rename in the directory survive a power cut. */
-export function syncDirectory(directory: string): void {
-  const fd = fs.openSync(directory, 'r');
-  try {
-    fs.fsyncSync(fd);
-  } finally {
-    fs.closeSync(fd);
-  }
+  replaceFile(join(directory, RECEIPT_FILE), `${JSON.stringify(receipt, null, 1)}\n`);
 }
 
 function bad(path: string, message: string, cause?: unknown): StorageError {

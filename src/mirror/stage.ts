@@ -9,19 +9,13 @@ import { basename, dirname, join, resolve } from 'node:path';
 import { ColiError, StorageError } from '../common/errors.ts';
 import { takeLock } from '../common/process-lock.ts';
 import { MIB } from '../common/units.ts';
+import { syncDirectory } from '../common/whole-file.ts';
 import { modelIdentity } from '../engine/identity.ts';
 import type { FileIdentity } from '../formats/checkpoint-types.ts';
 import { assertUnchanged } from '../formats/files.ts';
 import { readChunks, sha256File } from './chunks.ts';
 import { type MirrorOptions, planMirror } from './plan.ts';
-import {
-  RECEIPT_VERSION,
-  type Receipt,
-  type ReceiptFile,
-  readReceipt,
-  syncDirectory,
-  writeReceipt,
-} from './receipt.ts';
+import { RECEIPT_VERSION, type Receipt, type ReceiptFile, readReceipt, writeReceipt } from './receipt.ts';
 import type { MirrorPlan, MirrorProgress, MirrorRun, PlannedFile, StageReport } from './types.ts';
 
 export const PARTIAL = '.coli-partial';

@@ -6,6 +6,7 @@ import os from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { z } from 'zod';
 import { configDirectory } from '../common/user-directories.ts';
+import { replaceFile } from '../common/whole-file.ts';
 import { MAX_READERS, MAX_THREADS } from '../engine/machine.ts';
 import { readJsonFile } from '../formats/json.ts';
 
@@ -111,8 +112,6 @@ export function loadProfile(model: string): LoadedProfile {
 export function saveProfile(profile: Profile): string {
   const path = profilePath(profile.key);
   fs.mkdirSync(dirname(path), { recursive: true });
-  const partial = `${path}.${process.pid}.partial`;
-  fs.writeFileSync(partial, `${JSON.stringify(profileSchema.parse(profile), null, 1)}\n`, { flush: true });
-  fs.renameSync(partial, path);
+  replaceFile(path, `${JSON.stringify(profileSchema.parse(profile), null, 1)}\n`);
   return path;
 }

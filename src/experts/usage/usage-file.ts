@@ -6,11 +6,11 @@
 import fs from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { isRunning, takeLock } from '../../common/process-lock.ts';
+import { replaceFile } from '../../common/whole-file.ts';
 import type { Usage } from './heat.ts';
 import { type DecodedUsage, decodeUsage, encodeUsage, type UsageOwner, usageFileBytes } from './usage-bytes.ts';
 
 export const LOCK = '.lock';
-const PARTIAL = '.partial';
 /** O_NONBLOCK: opening a named pipe would wait for its writer. Windows has neither. */
 const READ = fs.constants.O_RDONLY | (fs.constants.O_NOFOLLOW ?? 0) | (fs.constants.O_NONBLOCK ?? 0);
 /** Behind the name of the file: what was to become it, or its lock, and the process that wrote it. */
@@ -66,28 +66,11 @@ export function saveUsage(path: string, owner: UsageOwner, before: Usage, recent
     const usage = now.kind === 'whole' ? now.usage : before;
     usage.add(recent);
     removeLeftovers(path);
-    replace(path, encodeUsage(usage, owner.identity));
+    // its partial file has our number: a process that has lost its lock cannot rename what another one writes
+    replaceFile(path, encodeUsage(usage, owner.identity));
     return { kind: 'saved', usage };
   } finally {
     release();
-  }
-}
-
-/** The name has our number, so that a process that has lost its lock cannot rename what another one writes. */
-function replace(path: string, bytes: Buffer): void {
-  const partial = `${path}.${process.pid}${PARTIAL}`;
-  try {
-    const fd = fs.openSync(partial, 'wx', 0o600);
-    try {
-      for (let at = 0; at < bytes.length; ) at += fs.writeSync(fd, bytes, at, bytes.length - at, at);
-      fs.fsyncSync(fd);
-    } finally {
-      fs.closeSync(fd);
-    }
-    fs.renameSync(partial, path);
-  } catch (error) {
-    fs.rmSync(partial, { force: true });
-    throw error;
   }
 }
 

@@ -1,0 +1,32 @@
+import fs from 'node:fs';
+import os from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { replaceFile } from './whole-file.ts';
+
+let directory: string;
+beforeEach(() => {
+  directory = fs.mkdtempSync(join(os.tmpdir(), 'coli-whole-'));
+});
+afterEach(() => fs.rmSync(directory, { recursive: true }));
+
+test('a file is replaced, for its owner alone, and nothing else is left', () => {
+  const path = join(directory, 'a');
+  replaceFile(path, 'old');
+  replaceFile(path, Buffer.from('new'));
+  expect(fs.readFileSync(path, 'utf8')).toBe('new');
+  expect(fs.statSync(path).mode & 0o777).toBe(0o600);
+  expect(fs.readdirSync(directory)).toEqual(['a']);
+});
+
+test('what a killed process of our number has left is in nobodys way', () => {
+  fs.writeFileSync(join(directory, `a.${process.pid}.partial`), 'half');
+  replaceFile(join(directory, 'a'), 'whole');
+  expect(fs.readdirSync(directory)).toEqual(['a']);
+});
+
+test('what cannot be put in place leaves nothing behind', () => {
+  fs.mkdirSync(join(directory, 'a', 'b'), { recursive: true });
+  expect(() => replaceFile(join(directory, 'a'), 'x')).toThrow();
+  expect(fs.readdirSync(directory)).toEqual(['a']);
+});
