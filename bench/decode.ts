@@ -126,6 +126,8 @@ function replay(session: Session, model: Runtime['model'], ids: readonly number[
   const times: number[] = [];
   for (let i = 0; i < REPLAYS; i++) {
     session.truncate(ids.length - 1);
+    // states that cannot go back are computed again, which is no part of a token
+    session.repair();
     const begun = performance.now();
     session.feed([ids[ids.length - 1]]);
     model.logits(0, 1);
