@@ -11,11 +11,11 @@ import { ALL_PACKS, packDirectory, TEST_RAM_BYTES } from '../support/packs.ts';
 describe.each(ALL_PACKS)('$name', ({ name: pack, topK }) => {
   test.each([
     { name: 'all experts in memory', expertSlots: undefined },
-    { name: 'one slot per top-k', expertSlots: topK },
-  ])('agrees with exact activations: $name', async ({ expertSlots }) => {
+    { name: 'one slot per top-k, one lane, one reader', expertSlots: topK, threads: 1, readers: 1 },
+  ])('agrees with exact activations: $name', async ({ name: _, ...options }) => {
     const report = await evalOracle(packDirectory(pack), {
       activations: 'exact',
-      expertSlots,
+      ...options,
       ram: TEST_RAM_BYTES,
       context: 512,
     });
