@@ -15,8 +15,8 @@ import type { Recorder } from '../telemetry/recorder.ts';
 import type { SpeedLimits } from '../telemetry/speed.ts';
 import type { EngineInfo, EngineOptions, OpenProgress } from './api.ts';
 import { describe } from './describe.ts';
-import { type ModelFiles, readModel } from './model-files.ts';
 import { divideReads, mirrorOptions } from './mirrors.ts';
+import { type ModelFiles, readModel } from './model-files.ts';
 import { type BuiltModel, planModel } from './model-plan.ts';
 import { withPlan } from './plan-options.ts';
 import type { Session } from './session.ts';
@@ -28,11 +28,11 @@ export interface RuntimeHooks {
   readonly arenaBytes?: number;
   readonly faults?: FaultPlan;
   readonly observers?: readonly LeaseObserver[];
+  /** Lines worth telling that come up after the engine has been described. */
+  readonly onNote?: (line: string) => void;
   /** The policy for so many slots; default: that of the options. */
   readonly policy?: (slots: number) => PolicyName;
 }
-  /** Lines worth telling that come up after the engine has been described. */
-  readonly onNote?: (line: string) => void;
 
 export class Runtime {
   readonly files: ModelFiles;
@@ -76,9 +76,6 @@ export class Runtime {
     const selected = selectKernels(options.kernels ?? 'auto');
     const slots = placeSlots(built.arenas, planned.slotCount, summary.slotBytes);
     built.arenas.commit();
-    const pool = await ReadPool.open({
-      files: files.checkpoint.files,
-      table: files.table,
     const lost: string[] = [];
     let runtime: Runtime | null = null;
     const onLoss = (line: string, drive: number): void => {
@@ -87,21 +84,24 @@ export class Runtime {
       else lost.push(line);
     };
     const mirrors = mirrorOptions(options, files, onLoss);
+    const pool = await ReadPool.open({
+      files: files.checkpoint.files,
+      table: files.table,
       arenas: built.arenas.memories,
       readers: settings.readers,
       io: options.io ?? 'auto',
       staging: built.staging,
       verify: options.verify ?? false,
       faults: hooks.faults,
+      mirrors,
     });
+    const divided: string[] = [];
     try {
       await built.compute.start(selected);
-      mirrors,
+      if (mirrors) divided.push(...divideReads(pool, files, options, slots));
       built.weights.load(pool, (doneBytes, totalBytes) => onProgress({ phase: 'load', doneBytes, totalBytes }));
-    const divided: string[] = [];
       // the headers that say where everything lies were read before
       assertUnchanged(files.checkpoint.files);
-      if (mirrors) divided.push(...divideReads(pool, files, options, slots));
     } catch (error) {
       await Promise.all([pool.close(), built.compute.close()]);
       throw error;
