@@ -31,7 +31,7 @@ const run = (options: Partial<SearchOptions> & Pick<SearchOptions, 'measure'>) =
     facts: FACTS,
     fixed: new Set(),
     pairs: 3,
-    stopped: () => false,
+    hasTimeFor: () => true,
     onTrial: () => {},
     onProgress: () => {},
     ...options,
@@ -99,12 +99,24 @@ describe('the search', () => {
 
   test('stopped early keeps what is known, and says what was not tried', async () => {
     const { runs, measure } = machine({ io: { buffered: 1.5 } });
-    const { settings, trials, complete } = await run({ measure, stopped: () => runs.length >= 8 });
+    const interrupted = async (settings: TunedSettings, metric: Metric) =>
+      runs.length >= 8 ? null : measure(settings, metric);
+    const { settings, trials, complete } = await run({ measure: interrupted, hasTimeFor: () => runs.length < 8 });
     expect(settings).toEqual({ io: 'buffered' });
     expect(complete).toBe(false);
-    expect(trials.slice(1).every(({ gain, reason }) => gain === null && reason === 'not tried: no time left')).toBe(
-      true,
-    );
+    for (const { gain, reason } of trials.slice(1)) {
+      expect(gain).toBeNull();
+      expect(reason).toBe('not tried: no time left');
+    }
+  });
+
+  test('keeps time for the last comparison', async () => {
+    const { runs, measure } = machine({ io: { buffered: 1.5 } });
+    const { settings, validation, complete } = await run({ measure, hasTimeFor: more => runs.length + more <= 20 });
+    expect(settings).toEqual({ io: 'buffered' });
+    expect(validation).toBeGreaterThan(0.4);
+    expect(runs.length).toBeLessThanOrEqual(20);
+    expect(complete).toBe(false);
   });
 
   test('a setting that changes the answer is a defect, whatever it gains', async () => {

@@ -52,26 +52,26 @@ export interface SearchOptions {
   readonly measure: Measure;
   /** Alternating pairs of runs per candidate. */
   readonly pairs: number;
-  /** True: time is up, or Ctrl-C was pressed. Looked at before every run. */
-  readonly stopped: () => boolean;
+  /** False: so many runs more would take too long, or Ctrl-C was pressed. */
+  readonly hasTimeFor: (runs: number) => boolean;
   readonly onTrial: (trial: Trial) => void;
   /** Runs that are over, and how many there may be. */
   readonly onProgress: (done: number, total: number) => void;
 }
 
-/** Thrown through a trial when there is no time for another run. */
+/** Thrown through a trial when a run was interrupted. */
 class Stopped extends Error {}
 
 export async function search(options: SearchOptions): Promise<Search> {
-  const { facts, fixed, pairs, stopped, onTrial, onProgress } = options;
+  const { facts, fixed, pairs, hasTimeFor, onTrial, onProgress } = options;
+  const perTrial = pairs * 2;
   const rows = KNOBS.filter(({ knob }) => !fixed.has(knob)).flatMap(row =>
     row.candidates(facts).map(value => ({ ...row, value })),
   );
   let runs = 0;
-  let total = (rows.length + 1) * pairs * 2;
+  let total = (rows.length + 1) * perTrial;
   const digests = new Map<Metric, string>();
   const measure = async (settings: TunedSettings, metric: Metric): Promise<Sample> => {
-    if (stopped()) throw new Stopped();
     const sample = await options.measure(settings, metric);
     if (sample === null) throw new Stopped();
     const digest = digests.get(metric) ?? sample.digest;
@@ -90,17 +90,18 @@ export async function search(options: SearchOptions): Promise<Search> {
   for (const { knob, value, metric } of rows) {
     const before = settings;
     const after = { ...settings, [knob]: value };
-    const compared = stopped() ? null : await compare(measure, metric, before, after, pairs);
+    // the last comparison needs time, too
+    const compared = hasTimeFor(2 * perTrial) ? await compare(measure, metric, before, after, pairs) : null;
     const trial: Trial = { knob, value, metric, ...(compared ?? NOT_TRIED) };
     // a candidate that was given up early leaves its other runs out
-    total -= pairs * 2 - trial.before.length - trial.after.length;
+    total -= perTrial - trial.before.length - trial.after.length;
     trials.push(trial);
     onTrial(trial);
     if (trial.kept) settings = after;
   }
   const found = trials.some(trial => trial.kept);
   const metric = trials.find(trial => trial.kept)?.metric ?? 'decode';
-  const check = found && !stopped() ? await compare(measure, metric, {}, settings, pairs) : null;
+  const check = found && hasTimeFor(perTrial) ? await compare(measure, metric, {}, settings, pairs) : null;
   const complete = trials.every(({ reason }) => reason !== NOT_TRIED.reason) && (!found || check !== null);
   // together they may do less than each alone
   if (check !== null && !check.kept) return { settings: {}, trials, validation: check.gain, complete };
@@ -111,7 +112,7 @@ type Comparison = Pick<Trial, 'kept' | 'reason' | 'gain' | 'before' | 'after'>;
 
 const NOT_TRIED: Comparison = { kept: false, reason: 'not tried: no time left', gain: null, before: [], after: [] };
 
-/** A B, B A, A B ...; null when time ran out before the last. */
+/** A B, B A, A B ...; null when it was interrupted before the last. */
 async function compare(
   measure: (settings: TunedSettings, metric: Metric) => Promise<Sample>,
   metric: Metric,

@@ -37,12 +37,16 @@ export async function tune(flags: TuneFlags): Promise<number> {
   const endMs = begun + flags.minutes * 60_000;
   const runTimes: number[] = [];
 
-  const found = await interrupts.during(signal =>
-    search({
+  let interrupted = false;
+  const found = await interrupts.during(signal => {
+    signal.addEventListener('abort', () => {
+      interrupted = true;
+    });
+    return search({
       facts,
       fixed: fixedKnobs(flags),
       pairs: flags.pairs,
-      stopped: () => signal.aborted || performance.now() > endMs,
+      hasTimeFor: runs => !signal.aborted && performance.now() + runs * mean(runTimes) < endMs,
       measure: async (settings, metric) => {
         const from = performance.now();
         const sample = await measureRun(options, facts, workload, settings, metric, signal);
@@ -54,17 +58,20 @@ export async function tune(flags: TuneFlags): Promise<number> {
         note(trialText(trial), json);
       },
       onProgress: (done, total) => {
-        const mean = runTimes.reduce((sum, ms) => sum + ms, 0) / runTimes.length;
-        const leftMs = Math.min(mean * (total - done), endMs - performance.now());
+        const leftMs = Math.min(mean(runTimes) * (total - done), endMs - performance.now());
         if (!json) progress.update('measured', done, total, (d, t) => `${d} of ${t} runs`, leftMs);
       },
-    }).finally(() => progress.clear()),
-  );
+    }).finally(() => progress.clear());
+  });
   const profile = profileOf(directory, found);
   const path = saveProfile(profile);
   if (json) writeJson({ ...profile, path });
   else writeText(tuneText(profile, path, (performance.now() - begun) / 1000));
-  return found.complete || performance.now() > endMs ? 0 : EXIT_INTERRUPTED;
+  return interrupted ? EXIT_INTERRUPTED : 0;
+}
+
+function mean(times: readonly number[]): number {
+  return times.length === 0 ? 0 : times.reduce((sum, ms) => sum + ms, 0) / times.length;
 }
 
 function factsOf(info: ReturnType<typeof inspectModel>): TuneFacts {
