@@ -54,7 +54,7 @@ describe.each(PACKS)('%s', pack => {
     const variants: [Partial<EngineOptions>, RuntimeHooks?][] = [
       [{}],
       [{ expertSlots: 4 }],
-      [{ threads: 3, chunk: 16 }],
+      [{ threads: 2, chunk: 16 }],
       [{ chunk: 3, expertSlots: 12 }],
       [{ kernels: 'reference', chunk: 64 }],
       [{ kernels: 'wasm', threads: 2, expertSlots: 20, chunk: 64 }, { arenaBytes: SMALL_ARENA_BYTES }],
