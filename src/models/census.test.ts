@@ -23,7 +23,7 @@ function tableOf(experts = EXPERTS): TensorTable {
   ]);
   const names = LAYERS.flatMap((p, layer) =>
     Array.from({ length: experts }, (_, e) =>
-      expertNames(layer, e, `${p}.experts`, [
+      expertNames(layer, e, `${p}.experts`, () => [
         separateForm(`${p}.experts`, e),
         fusedForm(`${p}.experts`, e, experts, 16),
       ]),

@@ -36,7 +36,34 @@ export function fusedForm(prefix: string, expert: number, experts: number, width
   };
 }
 
-/** Names of an expert: `prefix` is what stands before its number, such as model.layers.3.mlp.experts. */
-export function expertNames(layer: number, expert: number, prefix: string, forms: readonly ExpertForm[]): ExpertNames {
-  return { layer, expert, record: `${prefix}.${expert}.record`, forms };
+/** Of a class, because a getter in an object literal costs each object a kilobyte. */
+class Names implements ExpertNames {
+  readonly layer: number;
+  readonly expert: number;
+  readonly record: string;
+  readonly #forms: () => readonly ExpertForm[];
+
+  constructor(layer: number, expert: number, prefix: string, forms: () => readonly ExpertForm[]) {
+    this.layer = layer;
+    this.expert = expert;
+    this.record = `${prefix}.${expert}.record`;
+    this.#forms = forms;
+  }
+
+  get forms(): readonly ExpertForm[] {
+    return this.#forms();
+  }
+}
+
+/**
+ * Names of an expert: `prefix` is what stands before its number, such as model.layers.3.mlp.experts. Its forms are made whenever they
+ * are asked for: those of all experts of a large model together would take 60 MB while it is opened.
+ */
+export function expertNames(
+  layer: number,
+  expert: number,
+  prefix: string,
+  forms: () => readonly ExpertForm[],
+): ExpertNames {
+  return new Names(layer, expert, prefix, forms);
 }

@@ -61,7 +61,7 @@ function describe(c: Glm4MoeConfig): GqaMoe {
     ...MLP_NAMES,
     correction: 'gate.e_score_correction_bias',
     experts: (layer: number, expert: number, prefix: string) =>
-      expertNames(layer, expert, prefix, [
+      expertNames(layer, expert, prefix, () => [
         separateForm(prefix, expert),
         stackedForm(prefix, expert, c.n_routed_experts),
       ]),

@@ -76,7 +76,7 @@ function describe(c: GptOssConfig): GqaMoe {
  * MXFP4 as published: gate and up rows alternate in `gate_up_proj`. bfloat16 saves have the same matrices transposed. GGUF files
  * have them apart, see `separate`.
  */
-function experts(c: GptOssConfig, layer: number, expert: number, prefix: string): ExpertNames {
+function forms(c: GptOssConfig, expert: number, prefix: string): ExpertForm[] {
   const slice = { index: expert, of: c.num_local_experts };
   const joint = (first: number) => ({ first, step: 2, of: 2 * c.intermediate_size });
   const refs = (transposed: boolean): Omit<ExpertForm, 'biases'> => ({
@@ -91,7 +91,11 @@ function experts(c: GptOssConfig, layer: number, expert: number, prefix: string)
   };
   const published: ExpertForm = { ...refs(false), biases };
   const saved: ExpertForm = { ...refs(true), biases };
-  return expertNames(layer, expert, prefix, [published, saved, separate(prefix, slice)]);
+  return [published, saved, separate(prefix, slice)];
+}
+
+function experts(c: GptOssConfig, layer: number, expert: number, prefix: string): ExpertNames {
+  return expertNames(layer, expert, prefix, () => forms(c, expert, prefix));
 }
 
 function separate(prefix: string, slice: MatrixRef['slice']): ExpertForm {

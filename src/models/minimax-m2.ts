@@ -57,7 +57,7 @@ function describe(c: MinimaxM2Config): GqaMoe {
     moe: 'block_sparse_moe',
     correction: 'e_score_correction_bias',
     experts: (layer: number, expert: number, prefix: string) =>
-      expertNames(layer, expert, prefix, [
+      expertNames(layer, expert, prefix, () => [
         separateForm(prefix, expert, W123),
         stackedForm(prefix, expert, c.num_local_experts),
       ]),

@@ -38,7 +38,7 @@ function describe(c: MixtralConfig): GqaMoe {
     ...MLP_NAMES,
     moe: 'block_sparse_moe',
     experts: (layer: number, expert: number, prefix: string) =>
-      expertNames(layer, expert, prefix, [separateForm(prefix, expert, W123)]),
+      expertNames(layer, expert, prefix, () => [separateForm(prefix, expert, W123)]),
   };
   return { ...describeDecoder(c, c.rope, moe, names), windowOf: () => c.sliding_window ?? 0 };
 }

@@ -126,7 +126,7 @@ export function describeMla(c: MlaFields, { router, correction, ...own }: Own): 
       ...MLP_NAMES,
       correction,
       experts: (layer, expert, prefix) =>
-        expertNames(layer, expert, prefix, [
+        expertNames(layer, expert, prefix, () => [
           separateForm(prefix, expert),
           stackedForm(prefix, expert, c.n_routed_experts),
         ]),

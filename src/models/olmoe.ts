@@ -55,9 +55,9 @@ function describe(c: OlmoeConfig): GqaMoe {
 }
 
 function experts(c: OlmoeConfig, layer: number, expert: number, prefix: string): ExpertNames {
-  const forms = [separateForm(prefix, expert), stackedForm(prefix, expert, c.num_experts)];
+  const forms = () => [separateForm(prefix, expert), stackedForm(prefix, expert, c.num_experts)];
   const merged = { weights: `${prefix}.${expert}.merged_weight`, scales: `${prefix}.${expert}.qs` };
-  return { ...expertNames(layer, expert, prefix, forms), merged };
+  return Object.assign(expertNames(layer, expert, prefix, forms), { merged });
 }
 
 export const olmoe: Family<OlmoeConfig> = {

@@ -185,7 +185,7 @@ function tensors(c: Qwen35MoeConfig, { mtp }: Parts): TensorTable {
       separateForm(p, e),
       stackedForm(p, e, c.num_experts),
     ];
-    return Array.from({ length: c.num_experts }, (_, e) => expertNames(layer, e, p, forms(e)));
+    return Array.from({ length: c.num_experts }, (_, e) => expertNames(layer, e, p, () => forms(e)));
   });
   const ignored = [/^(?:model\.)?visual\./, /\.rotary_emb\.inv_freq$/];
   if (!mtp) ignored.push(/^mtp\./);

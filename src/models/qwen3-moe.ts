@@ -50,7 +50,7 @@ function describe(c: Qwen3MoeConfig): GqaMoe {
     router: { ...plainChoice(c.num_experts_per_tok, weights), score: 'softmax' as const },
   };
   const experts = (layer: number, expert: number, prefix: string) =>
-    expertNames(layer, expert, prefix, [
+    expertNames(layer, expert, prefix, () => [
       separateForm(prefix, expert),
       stackedForm(prefix, expert, c.num_experts),
       fusedForm(prefix, expert, c.num_experts, c.moe_intermediate_size),

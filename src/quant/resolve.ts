@@ -98,8 +98,9 @@ export function resolveExpert(checkpoint: Checkpoint, names: ExpertNames, shape:
   const { tensors } = checkpoint;
   const record = tensors.get(names.record);
   const merged = names.merged && tensors.get(names.merged.weights);
-  const forms = names.forms.filter(form => formHolder(checkpoint, form, names.forms) !== null);
-  const holders = forms.map(form => formHolder(checkpoint, form, names.forms)!);
+  const all = names.forms;
+  const forms = all.filter(form => formHolder(checkpoint, form, all) !== null);
+  const holders = forms.map(form => formHolder(checkpoint, form, all)!);
   const held = [record?.name, merged?.name, ...holders].filter(name => name !== undefined);
   if (held.length > 1) throw storedTwice(checkpoint, held, label);
   if (record) {
@@ -107,7 +108,7 @@ export function resolveExpert(checkpoint: Checkpoint, names: ExpertNames, shape:
     return recordOf(label, sources, checkpoint.container?.sha256.get(record.name) ?? null, extentOf(record));
   }
   if (merged) return recordOf(label, mergedExpert(checkpoint, merged, names.merged!.scales, shapesOf(shape)), null);
-  const form = forms[0] ?? names.forms[0];
+  const form = forms[0] ?? all[0];
   const shapes = shapesOf(shape);
   const sources = ROLES.map((role, i) => findMatrix(checkpoint, form[role], shapes[i].rows, shapes[i].columns));
   const { biases } = form;
