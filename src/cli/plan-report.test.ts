@@ -57,6 +57,11 @@ test('what a person wants to know has a row', () => {
   expect(row(text, 'fits')).toBe('yes');
   expect(row(text, 'hits')).toContain('a token uses 24; about 44 % of them are there (25 % to 66 %, an estimate)');
   expect(row(text, 'hits')).toMatch(/1\.11 MB are read for each token in 100 ms$/);
+  const replayed = { low: 0.4, likely: 0.5, high: 0.6, source: 'replay', replayed_tokens: 1234 } as const;
+  const traffic = { ...measured.traffic, estimated_hit_rate: replayed };
+  expect(row(planText({ ...measured, traffic }), 'hits')).toContain(
+    'about 50 % of them are there (40 % to 60 %, by a replay of your last texts, 1234 tokens)',
+  );
   expect(row(text, 'disk')).toBe('2.50 GB/s direct, 4 reads at a time; measured 2026-01-02');
   expect(row(text, 'machine')).toMatch(/^memory 50\.0 GB\/s, .*, 2 threads; measured now$/);
   expect(row(text, 'speed')).toBe('about 7.13 tok/s (0.0123 to 123); limit: reading experts from the disk');

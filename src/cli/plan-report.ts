@@ -1,6 +1,6 @@
 /** A plan as people read it: does it fit, how fast will it be, what limits it, what would help. */
 
-import { formatBytes, formatSeconds } from '../common/units.ts';
+import { formatBytes, formatSeconds, sizeFlag } from '../common/units.ts';
 import type { PlanFile, PlanSummary } from '../engine/api.ts';
 import { memoryRows } from './memory-rows.ts';
 import { count, duration, plural, table } from './report.ts';
@@ -20,6 +20,7 @@ export function planText(plan: PlanFile, out?: string): string {
     ['model', title],
     ['fits', 'yes'],
     ...memoryRows(summaryOf(plan), plan.experts.total, plan.memory.overhead.first_start),
+    ...firstStartRows(plan),
     ...hitRows(plan),
     ...speedRows(plan),
     ['sessions', sessions(plan)],
@@ -48,12 +49,26 @@ function summaryOf({ memory, settings }: PlanFile): PlanSummary {
   };
 }
 
+/** A budget that this plan just fits is refused at such a start. */
+function firstStartRows({ memory }: PlanFile): string[][] {
+  const { first_start_extra_bytes: extra, smallest_budget_bytes: smallest } = memory;
+  if (extra === 0) return [];
+  const least = sizeFlag(smallest + extra);
+  return [
+    [
+      'first start',
+      `of changed sources, with nothing compiled yet, needs ${formatBytes(extra)} more once: --ram ${least} at least`,
+    ],
+  ];
+}
+
 function hitRows({ experts, traffic, prediction }: PlanFile): string[][] {
   if (experts.slots >= experts.total) return [];
-  const { low, likely, high } = traffic.estimated_hit_rate;
+  const { low, likely, high, source, replayed_tokens: tokens } = traffic.estimated_hit_rate;
   const read = formatBytes((1 - likely) * traffic.expert_disk_bytes_per_token);
   const seconds = prediction === null ? '' : ` in ${duration(prediction.seconds_per_token.disk)}`;
-  const uses = `a token uses ${experts.slots_per_token}; about ${percent(likely)} of them are there (${percent(low)} to ${percent(high)}, an estimate)`;
+  const how = source === 'replay' ? `by a replay of your last texts, ${plural(tokens, 'token')}` : 'an estimate';
+  const uses = `a token uses ${experts.slots_per_token}; about ${percent(likely)} of them are there (${percent(low)} to ${percent(high)}, ${how})`;
   return [['hits', `${uses}: ${read} are read for each token${seconds}`]];
 }
 

@@ -22,6 +22,7 @@ import type { ModelFiles } from './model-files.ts';
 import { affordableLanes, type OverheadTerms, overheadTerms, stripperBytes, stripsTypes, sumOf } from './overhead.ts';
 import { makePlan, type Planned } from './plan.ts';
 import { checkPlan, checkPlanModel, firstStartSurplus } from './plan-options.ts';
+import { routingBytes } from './routing.ts';
 import { Weights } from './weights.ts';
 
 const DEFAULT_CONTEXT = 4096;
@@ -157,7 +158,9 @@ function planWith(files: ModelFiles, options: EngineOptions, settings: Settings)
       readers,
       tokenizerBytes: tokenizerBytes(checkpoint),
       tensors: checkpoint.tensors.size,
+      experts,
       expertParts: experts * records.records[firsts[0]].parts.length,
+      routingBytes: routingBytes({ layers: firsts.length, experts: shape.experts, topK: shape.topK }),
       context: settings.context,
       slots: settings.slots,
       vocabSize: shape.vocabSize,

@@ -24,6 +24,17 @@ const TOKENIZER_HEAP_PER_BYTE = 26;
 const HEAP_PER_TENSOR_BYTES = 900;
 /** How a matrix or bias of a routed expert is read: from a tensor of its own, a part of a joint one, or a record of a container. */
 const HEAP_PER_EXPERT_PART_BYTES = 1300;
+/**
+ * History of use, of each routed expert: counts, heat and last use (24) of what was before and of what came since, once more each for
+ * the filling of slots and for telemetry, and at a save the file (12), its numbers (24), the new file and its copy that is hashed (12
+ * each); and the list by heat.
+ */
+const HISTORY_PER_EXPERT_BYTES = 180;
+/**
+ * Tables of the store and of the eviction policy, of each routed expert, if all had slots: 27 + 53 bytes; and while a policy is chosen the
+ * same for two replays, whose slots and records are objects (60 bytes more). What drives each expert is on, with mirrors: 2.
+ */
+const POLICY_PER_EXPERT_BYTES = 360;
 /** Ids and text of a request on three threads, and the buffers of the sampler. */
 const HEAP_PER_CONTEXT_TOKEN_BYTES = 1024;
 const HEAP_PER_VOCABULARY_ENTRY_BYTES = 64;
@@ -36,8 +47,11 @@ export interface OverheadFacts {
   readonly tokenizerBytes: number;
   /** In the files. */
   readonly tensors: number;
+  readonly experts: number;
   /** Matrices and biases of all routed experts. */
   readonly expertParts: number;
+  /** For the last passes, and for `--trace`; see routingBytes. */
+  readonly routingBytes: number;
   /** Tokens of a session, and sessions. */
   readonly context: number;
   readonly slots: number;
@@ -58,12 +72,16 @@ export interface OverheadTerms {
   readonly tokenizer: number;
   /** Names and places of tensors and experts. */
   readonly tables: number;
+  /** How much each expert was used, and the last passes. */
+  readonly history: number;
+  /** Which expert is in which slot, and which goes next. */
+  readonly policy: number;
   /** Ids and texts of requests, and the buffers of samplers. */
   readonly requests: number;
 }
 
 export function overheadTerms(facts: OverheadFacts): OverheadTerms {
-  const { lanes, readers, tokenizerBytes, tensors, expertParts, context, slots, vocabSize } = facts;
+  const { lanes, readers, tokenizerBytes, tensors, experts, expertParts, context, slots, vocabSize } = facts;
   return {
     base: BASE_BYTES,
     lanes: (lanes - 1) * LANE_BYTES,
@@ -71,6 +89,8 @@ export function overheadTerms(facts: OverheadFacts): OverheadTerms {
     firstStart: stripperBytes(facts),
     tokenizer: tokenizerBytes * TOKENIZER_HEAP_PER_BYTE,
     tables: tensors * HEAP_PER_TENSOR_BYTES + expertParts * HEAP_PER_EXPERT_PART_BYTES,
+    history: experts * HISTORY_PER_EXPERT_BYTES + facts.routingBytes,
+    policy: experts * POLICY_PER_EXPERT_BYTES,
     requests: slots * (context * HEAP_PER_CONTEXT_TOKEN_BYTES + vocabSize * HEAP_PER_VOCABULARY_ENTRY_BYTES),
   };
 }
@@ -87,6 +107,15 @@ export function sumOf(terms: object): number {
 /** The part of overheadBytes that only a start from source without a compile cache needs. */
 export function stripperBytes({ lanes, readers, strips }: Pick<OverheadFacts, 'lanes' | 'readers' | 'strips'>): number {
   return strips ? BASE_STRIPPER_BYTES + (lanes - 1 + readers) * WORKER_STRIPPER_BYTES : 0;
+}
+
+/** What a start from source needs beyond a plan when nothing is in the compile cache; 0 for compiled packages. */
+export function firstStartExtra(
+  { lanes, readers }: { readonly lanes: number; readonly readers: number },
+  { firstStart }: Pick<OverheadTerms, 'firstStart'>,
+): number {
+  const isSource = import.meta.url.endsWith('.ts');
+  return Math.max(0, stripperBytes({ lanes, readers, strips: isSource }) - firstStart);
 }
 
 /** How many of `cores` lanes a budget should pay for; at least one. */

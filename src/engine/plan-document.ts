@@ -13,13 +13,14 @@ import { memoryFacts } from './machine.ts';
 import type { ComputeEntry, DiskEntry } from './measurements.ts';
 import { type ModelFiles, readModel } from './model-files.ts';
 import { MAX_SLOTS, type PlannedModel, planModel } from './model-plan.ts';
+import { firstStartExtra } from './overhead.ts';
 import { nextStep } from './plan-advice.ts';
 import { bytesPerToken, expertSizes, residentByRole, type Traffic, trafficOf } from './plan-facts.ts';
+import { hitRates } from './plan-hits.ts';
 import { withPlan } from './plan-options.ts';
 import {
   type HitRates,
   limitOf,
-  modelledHitRates,
   promptTime,
   type Shape,
   type Speeds,
@@ -62,7 +63,7 @@ export async function makePlanFile(wish: PlanWish): Promise<PlanFile> {
   const promptTokens = Math.min(wish.promptTokens ?? DEFAULT_PROMPT_TOKENS, settings.context);
   const traffic = trafficOf(files, settings, promptTokens);
   const shape = { ...files.shape, moeLayers: mainMoeLayers(files) };
-  const hits = modelledHitRates(planned.slotCount, shape.moeLayers * shape.experts, shape.moeLayers * shape.topK);
+  const hits = hitRates(files, options, { slots: planned.slotCount, moeLayers: shape.moeLayers });
   const { disk, compute } = await measured(wish, files, planned, kernels, traffic);
   const speeds = speedsOf(disk, compute);
   const at = (hitRate: number) => speeds && tokenTime(traffic, shape, speeds, hitRate);
@@ -181,7 +182,7 @@ function machinePart(direct_io: boolean): PlanFile['machine'] {
   };
 }
 
-function memoryPart(files: ModelFiles, { summary, overhead }: PlannedModel): PlanFile['memory'] {
+function memoryPart(files: ModelFiles, { summary, overhead, settings }: PlannedModel): PlanFile['memory'] {
   return {
     budget_bytes: Math.floor(summary.budget),
     budget_source: summary.budgetSource,
@@ -194,6 +195,7 @@ function memoryPart(files: ModelFiles, { summary, overhead }: PlannedModel): Pla
     slots_bytes: summary.slots,
     slot_bytes: summary.slotBytes,
     overhead_bytes: summary.overhead,
+    first_start_extra_bytes: firstStartExtra(settings, overhead),
     overhead: {
       base: overhead.base,
       lanes: overhead.lanes,
@@ -201,6 +203,8 @@ function memoryPart(files: ModelFiles, { summary, overhead }: PlannedModel): Pla
       first_start: overhead.firstStart,
       tokenizer: overhead.tokenizer,
       tables: overhead.tables,
+      history: overhead.history,
+      policy: overhead.policy,
       requests: overhead.requests,
       telemetry: overhead.telemetry,
       server: overhead.server,

@@ -113,10 +113,12 @@ export interface HitRates {
   readonly low: number;
   readonly likely: number;
   readonly high: number;
-  readonly source: string;
+  readonly source: 'replay' | 'estimate';
+  /** Tokens whose hits were counted; 0 for an estimate. */
+  readonly replayed_tokens: number;
 }
 
-/** Published caches of 12 and 25 % of the experts hit 67 and 81 %; uniform routing would hit 12 and 25 %. */
+/** Not fitted: published caches of 12 and 25 % of the experts hit 67 and 81 %, which is skewed; uniform routing would hit 12 and 25 %. */
 const LIKELY_EXPONENT = 0.6;
 const HIGH_EXPONENT = 0.3;
 
@@ -125,6 +127,6 @@ export function modelledHitRates(slots: number, totalExperts: number, perToken: 
   const share = Math.min(1, slots / totalExperts);
   // fewer than one token needs: nothing outlives the token before it was used again
   const low = slots < perToken ? 0 : share;
-  const source = 'estimate from the share of the experts that fit; no history was looked at';
-  return { low, likely: share ** LIKELY_EXPONENT, high: share ** HIGH_EXPONENT, source };
+  const [likely, high] = [share ** LIKELY_EXPONENT, share ** HIGH_EXPONENT];
+  return { low, likely, high, source: 'estimate', replayed_tokens: 0 };
 }

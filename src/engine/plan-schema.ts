@@ -85,6 +85,7 @@ export const planSchema = z.object({
     slots_bytes: bytes,
     slot_bytes: bytes,
     overhead_bytes: bytes,
+    first_start_extra_bytes: bytes,
     overhead: z.object({
       base: bytes,
       lanes: bytes,
@@ -92,6 +93,8 @@ export const planSchema = z.object({
       first_start: bytes,
       tokenizer: bytes,
       tables: bytes,
+      history: bytes,
+      policy: bytes,
       requests: bytes,
       telemetry: bytes,
       server: bytes,
@@ -124,7 +127,13 @@ export const planSchema = z.object({
     at_hit_rates: z
       .array(z.object({ hit_rate: share, disk_bytes_per_token: bytes, tokens_per_second: range.nullable() }))
       .max(MAX_LINES),
-    estimated_hit_rate: z.object({ low: share, likely: share, high: share, source: text }),
+    estimated_hit_rate: z.object({
+      low: share,
+      likely: share,
+      high: share,
+      source: z.enum(['replay', 'estimate']),
+      replayed_tokens: count,
+    }),
   }),
   ceilings: z.object({
     disk: z

@@ -80,6 +80,12 @@ describe('the budget', () => {
     const first = (firstStartBytes: number) => refusal(() => makePlan(input(100 * MIB, { firstStartBytes }), build()));
     expect(first(90 * MIB).message).toContain('runtime 105 MB (94.4 MB of it only for a first start from source) + 4');
     expect(first(0).message).not.toContain('first start');
+    // only where a later start would keep the budget
+    const least = first(0).details.smallestBudget as number;
+    const refused = (budget: number) =>
+      refusal(() => makePlan(input(budget, { firstStartBytes: 20 * MIB }), build())).hint;
+    expect(refused(least - 20 * MIB)).toContain(`; after one start with that, --ram ${least / MIB - 20}M is enough`);
+    expect(refused(least - 21 * MIB)).not.toContain('after one start');
   });
 
   test('the smallest budget works, one byte less is refused with the numbers', () => {
@@ -215,7 +221,9 @@ test('the overhead grows with everything that costs memory', () => {
     readers: 1,
     tokenizerBytes: 0,
     tensors: 0,
+    experts: 0,
     expertParts: 0,
+    routingBytes: 0,
     context: 1,
     slots: 1,
     vocabSize: 1,
@@ -228,7 +236,9 @@ test('the overhead grows with everything that costs memory', () => {
     { readers: 2 },
     { tokenizerBytes: 1e6 },
     { tensors: 1e4 },
+    { experts: 1e4 },
     { expertParts: 1e4 },
+    { routingBytes: 2e6 },
     { context: 4096 },
     { context: 1024, slots: 4 },
     { vocabSize: 1e5 },

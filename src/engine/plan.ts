@@ -144,6 +144,12 @@ function lessMemory({ lanes, slots }: PlanInput): string {
   return fewer.length === 0 ? 'a smaller --ctx needs' : `a smaller --ctx or ${fewer.join(' or ')} need`;
 }
 
+/** The ceiling holds for every start, so a first one from source is refused; but it is told when it is the only one that would be. */
+function laterStarts({ firstStartBytes = 0, budgetBytes }: PlanInput, smallest: number): string {
+  const later = smallest - firstStartBytes;
+  return later > budgetBytes ? '' : `; after one start with that, --ram ${sizeFlag(later)} is enough`;
+}
+
 function tooSmall(input: PlanInput, arenas: Arenas, slots: number, smallest: number): PlanError {
   const { resident, kv, scratch } = arenas.bytesByPurpose;
   const first = input.firstStartBytes ?? 0;
@@ -156,7 +162,7 @@ function tooSmall(input: PlanInput, arenas: Arenas, slots: number, smallest: num
     'RAM_TOO_SMALL',
     `the budget of ${formatBytes(input.budgetBytes)} (${input.budgetSource}) is too small: ${need}, together ${formatBytes(smallest)}`,
     {
-      hint: `the smallest possible is --ram ${sizeFlag(smallest)}; ${lessMemory(input)} less`,
+      hint: `the smallest possible is --ram ${sizeFlag(smallest)}; ${lessMemory(input)} less${laterStarts(input, smallest)}`,
       details: {
         budget: input.budgetBytes,
         smallestBudget: Math.ceil(smallest / MIB) * MIB,

@@ -8,7 +8,7 @@ import { MIB } from '../common/units.ts';
 import { replaceFile } from '../common/whole-file.ts';
 import { DEFAULT_POLICY, type PolicyName } from '../experts/policies/policies.ts';
 import { choosePolicy } from '../experts/replay/choose.ts';
-import { RecentTrace, TraceFile } from '../experts/replay/recorder.ts';
+import { RecentTrace, TraceFile, traceBufferBytes } from '../experts/replay/recorder.ts';
 import type { Trace, TraceHeader } from '../experts/replay/trace.ts';
 import { readTrace } from '../experts/replay/trace-format.ts';
 import type { LeaseObserver } from '../experts/store.ts';
@@ -26,6 +26,11 @@ const LEASE_BYTES = 6;
 /** Opening may take this much longer to choose. */
 const CHOICE_MS = 300;
 const SUFFIX = '.trace';
+/**
+ * What is remembered is in memory as it was read and as numbers, for which arrays grow by doubling, while it is copied to where it stays; and
+ * at the end once more as a file.
+ */
+const RECENT_COPIES = 6;
 
 export function traceHeader(files: Pick<ModelFiles, 'checkpoint' | 'shape' | 'records' | 'table'>): TraceHeader {
   const { shape, records, table, checkpoint } = files;
@@ -43,8 +48,8 @@ export class Routing {
   readonly #file: TraceFile | null;
   readonly #recent: RecentTrace | null;
   readonly #recentPath: string | null;
-  /** What earlier engines have left. */
-  readonly #before: Trace | null;
+  /** What earlier engines have left, until a policy is chosen. */
+  #before: Trace | null;
   readonly #header: TraceHeader;
   readonly #options: EngineOptions;
   readonly #note: (line: string) => void;
@@ -59,19 +64,21 @@ export class Routing {
     this.#recentPath = remembers
       ? (usagePlaces(directory, this.#header.model).find(place => place.writable)?.path ?? null)
       : null;
-    this.#before = this.#readBefore();
-    this.#recent =
-      this.#recentPath === null ? null : new RecentTrace(this.#header, recentBytes(this.#header), this.#before);
+    this.#before = this.#recentPath === null ? null : readRecent(this.#recentPath, this.#header);
+    const bytes = recentBytes({ topK: this.#header.topK, layers: routingLayers(this.#header) });
+    this.#recent = this.#recentPath === null ? null : new RecentTrace(this.#header, bytes, this.#before);
     this.observers = [this.#file, this.#recent].filter(observer => observer !== null);
   }
 
   /** The policy that was asked for, or the one that would have served the last passes best. */
   policy(slots: number): PolicyName {
     const { policy = 'auto' } = this.#options;
+    const before = this.#before;
+    this.#before = null;
     if (policy !== 'auto') return policy;
-    const { experts, expertBytes } = this.#header;
-    if (slots >= experts * expertBytes.filter(bytes => bytes > 0).length) return DEFAULT_POLICY;
-    const chosen = choosePolicy(this.#before, slots, CHOICE_MS);
+    const { experts } = this.#header;
+    if (slots >= experts * routingLayers(this.#header)) return DEFAULT_POLICY;
+    const chosen = choosePolicy(before, slots, CHOICE_MS);
     if (chosen.policy !== DEFAULT_POLICY) {
       const percent = (name: PolicyName) => `${((chosen.hitRates[name] ?? 0) * 100).toFixed(1)} %`;
       this.#note(
@@ -95,22 +102,6 @@ export class Routing {
     this.#saveRecent();
   }
 
-  #readBefore(): Trace | null {
-    if (this.#recentPath === null) return null;
-    try {
-      const trace = readTrace(this.#recentPath + SUFFIX);
-      const { model, experts, expertBytes } = trace.header;
-      const isOurs =
-        model === this.#header.model &&
-        experts === this.#header.experts &&
-        expertBytes.join() === this.#header.expertBytes.join();
-      return isOurs ? trace : null;
-    } catch {
-      // it is only a memory of what was: without it the default is used
-      return null;
-    }
-  }
-
   #saveRecent(): void {
     if (this.#recentPath === null || this.#recent === null || !this.#recent.isNew) return;
     const path = this.#recentPath + SUFFIX;
@@ -123,7 +114,39 @@ export class Routing {
   }
 }
 
-function recentBytes({ topK, expertBytes }: TraceHeader): number {
-  const layers = expertBytes.filter(bytes => bytes > 0).length;
+/** What engines have kept of their last passes with this model; null when there is nothing, or nothing that can be read. */
+export function recentTrace(files: ModelFiles): Trace | null {
+  const header = traceHeader(files);
+  const place = usagePlaces(files.checkpoint.directory, header.model).find(({ writable }) => writable);
+  return place ? readRecent(place.path, header) : null;
+}
+
+function readRecent(path: string, { model, experts, expertBytes }: TraceHeader): Trace | null {
+  try {
+    const trace = readTrace(path + SUFFIX);
+    const { header } = trace;
+    const isOurs =
+      header.model === model && header.experts === experts && header.expertBytes.join() === expertBytes.join();
+    return isOurs ? trace : null;
+  } catch {
+    // it is only a memory of what was: without it the default is used
+    return null;
+  }
+}
+
+function routingLayers({ expertBytes }: TraceHeader): number {
+  return expertBytes.filter(bytes => bytes > 0).length;
+}
+
+function recentBytes({ topK, layers }: { readonly topK: number; readonly layers: number }): number {
   return Math.min(MAX_RECENT_BYTES, 2 * RECENT_TOKENS * layers * (LEASE_BYTES + topK));
+}
+
+/** The most memory that all this takes; `layers`: those that route. */
+export function routingBytes(shape: {
+  readonly layers: number;
+  readonly experts: number;
+  readonly topK: number;
+}): number {
+  return RECENT_COPIES * recentBytes(shape) + traceBufferBytes(shape.layers, shape.experts);
 }

@@ -45,6 +45,11 @@ class LeaseBuffer implements LeaseObserver {
   }
 }
 
+/** Memory of a TraceFile for a model of so many layers that route. */
+export function traceBufferBytes(layers: number, experts: number): number {
+  return PASSES_KEPT * layers * maxLeaseBytes(experts) + FLUSH_BYTES;
+}
+
 /** `--trace FILE`. A file that cannot be opened is an error; one that cannot be written later is told once, and ends the trace. */
 export class TraceFile implements LeaseObserver {
   readonly #path: string;
@@ -59,7 +64,7 @@ export class TraceFile implements LeaseObserver {
     const layers = header.expertBytes.filter(bytes => bytes > 0).length;
     this.#path = path;
     this.#note = note;
-    this.#buffer = new LeaseBuffer(header, PASSES_KEPT * layers * maxLeaseBytes(header.experts) + FLUSH_BYTES);
+    this.#buffer = new LeaseBuffer(header, traceBufferBytes(layers, header.experts));
     this.#fd = openForWriting(path);
     this.#write(encodeHeader(header));
   }
