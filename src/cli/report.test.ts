@@ -44,6 +44,7 @@ function answer(finishReason: FinishReason = 'stop', expertRequests = 8, activat
         expert_wasted: 1,
         expert_prefetch_used: 2,
         expert_prefetch_late: 1,
+        expert_warm_hits: 2,
         expert_guessable: 8,
         expert_guessed: 6,
         prefetch_useful_bytes: 2000,
@@ -129,7 +130,7 @@ test('run --json is exactly the documented object', () => {
   });
   expect(Object.keys(json.stats)).toEqual(
     (
-      'prefill_tokens prefill_s decode_tokens decode_s ttft_s expert_requests expert_hits expert_prefetched expert_prefetch_used expert_prefetch_late expert_wasted expert_guessable expert_guessed prefetch_useful_bytes prefetch_wasted_bytes prefetch_changes prefetch_on bytes_read read_service_s ' +
+      'prefill_tokens prefill_s decode_tokens decode_s ttft_s expert_requests expert_hits expert_prefetched expert_prefetch_used expert_prefetch_late expert_wasted expert_warm_hits expert_guessable expert_guessed prefetch_useful_bytes prefetch_wasted_bytes prefetch_changes prefetch_on bytes_read read_service_s ' +
       'read_wait_s resident_bytes slot_bytes max_rss_bytes kernels activations threads'
     ).split(' '),
   );

@@ -25,6 +25,7 @@ const JSON_STATS = [
   'expert_prefetch_used',
   'expert_prefetch_late',
   'expert_wasted',
+  'expert_warm_hits',
   'expert_guessable',
   'expert_guessed',
   'prefetch_useful_bytes',
@@ -128,7 +129,7 @@ function hitRate({ expert_hits, expert_requests }: GenerateStats): string {
 }
 
 /** "nano (olmoe, 32.0 million parameters)" */
-export function modelTitle(info: EngineInfo): string {
+function modelTitle(info: EngineInfo): string {
   return `${path.basename(path.resolve(info.directory))} (${info.family}, ${count(info.parameters)} parameters)`;
 }
 

@@ -188,6 +188,8 @@ export interface GenerateStats {
   /** Of those read ahead, asked for in the end; and while they were still being read. */
   expert_prefetch_used: number;
   expert_prefetch_late: number;
+  /** Hits on hot experts that were read while no request ran. */
+  expert_warm_hits: number;
   /** Experts asked for by layers that had been guessed about, and those of them that were among the guesses: the recall. */
   expert_guessable: number;
   expert_guessed: number;
@@ -340,6 +342,10 @@ export interface EngineStatus {
   readonly restoredTokens: number;
   readonly expertRequests: number;
   readonly expertHits: number;
+  /** Hot experts read while no request ran, those of them that were asked for later, and pins that went to other experts. */
+  readonly expertsWarmed: number;
+  readonly expertWarmHits: number;
+  readonly pinSwaps: number;
   readonly bytesRead: number;
   readonly readWaitSeconds: number;
 }

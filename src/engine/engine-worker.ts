@@ -157,6 +157,7 @@ async function run(): Promise<void> {
     }
   }
   idleTelemetry.tell(true);
+  status.experts(runtime.store.counters);
   isRunning = false;
 }
 

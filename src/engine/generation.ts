@@ -245,6 +245,7 @@ export class Generation {
       expert_wasted: used.wasted,
       expert_prefetch_used: used.aheadHits,
       expert_prefetch_late: used.aheadLate,
+      expert_warm_hits: used.warmHits,
       expert_guessable: used.guessable,
       expert_guessed: used.guessed,
       prefetch_useful_bytes: used.usefulBytes,

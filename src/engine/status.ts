@@ -14,6 +14,9 @@ const FIELDS = [
   'restoredTokens',
   'expertRequests',
   'expertHits',
+  'expertsWarmed',
+  'expertWarmHits',
+  'pinSwaps',
   'bytesRead',
   'readWaitSeconds',
 ] as const satisfies readonly (keyof EngineStatus)[];
@@ -41,9 +44,12 @@ export class StatusWriter {
     this.#values[AT[field]] += value;
   }
 
-  experts({ requests, hits, bytesRead, waitUs }: ExpertCounters): void {
+  experts({ requests, hits, warmed, warmHits, pinSwaps, bytesRead, waitUs }: ExpertCounters): void {
     this.set('expertRequests', requests);
     this.set('expertHits', hits);
+    this.set('expertsWarmed', warmed);
+    this.set('expertWarmHits', warmHits);
+    this.set('pinSwaps', pinSwaps);
     this.set('bytesRead', bytesRead);
     this.set('readWaitSeconds', waitUs / 1e6);
   }

@@ -26,7 +26,7 @@ export interface ExpertCounters {
   /** Bytes of reads ahead that were used, and of those that were not. */
   usefulBytes: number;
   wastedBytes: number;
-  /** Reads of hot experts into empty slots while nothing ran, and those of them that were asked for while they were there. */
+  /** Hot experts that were read into empty slots before anybody asked for them, and those of them that were asked for later. */
   warmed: number;
   warmHits: number;
   /** Pins that went to other experts. */

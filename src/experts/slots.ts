@@ -142,7 +142,6 @@ export class Slots {
     this.load(record, slot, true);
     this.ahead[slot] = WARM;
     this.#counters.prefetched--;
-    this.#counters.warmed++;
     return true;
   }
 
@@ -235,6 +234,7 @@ export class Slots {
       const { bytes, serviceUs, drive } = this.#pool.finish(this.#ticket[slot]);
       this.#counters.bytesRead += bytes;
       this.#counters.serviceUs += serviceUs;
+      if (this.ahead[slot] === WARM) this.#counters.warmed++;
       this.onRead(bytes, serviceUs, drive);
       this.#state[slot] = READY;
     } catch (error) {
@@ -277,7 +277,6 @@ export class Slots {
   callOff(slot: number): boolean {
     if (this.#state[slot] !== LOADING || !this.#pool.cancel(this.#ticket[slot])) return false;
     if (this.ahead[slot] === GUESSED) this.#counters.prefetched--;
-    if (this.ahead[slot] === WARM) this.#counters.warmed--;
     this.ahead[slot] = 0;
     this.#empty(slot);
     return true;

@@ -109,6 +109,9 @@ describe('routes', () => {
     const { text, headers } = await ask(port, '/metrics');
     expect(headers['content-type']).toContain('text/plain');
     expect(text).toContain(`\ncoli_engine_expert_hits_total ${testStatus.expertHits}\n`);
+    expect(text).toContain(`\ncoli_engine_experts_warmed_total ${testStatus.expertsWarmed}\n`);
+    expect(text).toContain(`\ncoli_engine_expert_warm_hits_total ${testStatus.expertWarmHits}\n`);
+    expect(text).toContain(`\ncoli_engine_pin_swaps_total ${testStatus.pinSwaps}\n`);
     expect(text).toContain('\ncoli_queue_completed_total 1\n');
     expect(text).toContain('coli_http_requests_total{route="/v1/models/:model",status="404"} 1');
     expect(text).toMatch(/\ncoli_resident_memory_bytes \d{6,}\n/);

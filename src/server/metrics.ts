@@ -38,6 +38,9 @@ const ENGINE_COUNTERS: Copied<EngineStatus> = {
   restoredTokens: ['coli_engine_restored_tokens_total', 'Those of them found in --kv-dir'],
   expertRequests: ['coli_engine_expert_requests_total', 'Experts asked for'],
   expertHits: ['coli_engine_expert_hits_total', 'Experts that were in memory'],
+  expertsWarmed: ['coli_engine_experts_warmed_total', 'Hot experts read into empty slots while no request ran'],
+  expertWarmHits: ['coli_engine_expert_warm_hits_total', 'Those of them that were asked for later'],
+  pinSwaps: ['coli_engine_pin_swaps_total', 'Experts that took the place of others that were kept for good'],
   bytesRead: ['coli_engine_read_bytes_total', 'Bytes of experts read from storage'],
   readWaitSeconds: ['coli_engine_read_wait_seconds_total', 'Time in which computing waited for storage'],
 };

@@ -32,6 +32,9 @@ export const testStatus: EngineStatus = {
   restoredTokens: 2,
   expertRequests: 40,
   expertHits: 30,
+  expertsWarmed: 6,
+  expertWarmHits: 4,
+  pinSwaps: 2,
   bytesRead: 4096,
   readWaitSeconds: 0.5,
 };
