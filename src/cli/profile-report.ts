@@ -6,6 +6,8 @@ import type { Distribution } from '../telemetry/histogram.ts';
 import type { Period, Profile } from '../telemetry/profile.ts';
 
 const SLOWEST_LAYERS = 3;
+/** What takes less of a token is shown as 0: a phase that the model does not have. */
+const LEAST_SHOWN_US = 0.5;
 
 const PHASE_NAMES: Readonly<Record<string, string>> = {
   embed: 'embedding',
@@ -34,8 +36,8 @@ export function profileReport(profile: Profile): string {
   const row = (name: string, at: (period: Period) => number) =>
     `  ${name.padEnd(20)}${perToken(decode, at).padStart(18)}${share(decode, at).padStart(13)}${perToken(prompt, at).padStart(23)}`;
   for (const phase of names) {
-    if (decode.phases_us[phase] + prompt.phases_us[phase] > 0)
-      lines.push(row(PHASE_NAMES[phase], p => p.phases_us[phase]));
+    const us = Math.max(...[decode, prompt].map(period => period.phases_us[phase] / Math.max(1, period.rows)));
+    if (us >= LEAST_SHOWN_US) lines.push(row(PHASE_NAMES[phase], p => p.phases_us[phase]));
   }
   lines.push(
     row('waiting for disk', p => p.wait_us),
@@ -52,14 +54,8 @@ export function profileReport(profile: Profile): string {
   return lines.join('\n');
 }
 
-/** Prompts have many rows in a step, answers one. */
-function tokensOf({ rows }: Period): number {
-  return rows;
-}
-
 function perToken(period: Period, at: (period: Period) => number): string {
-  const tokens = tokensOf(period);
-  return tokens === 0 ? '-' : `${milliseconds(at(period) / tokens)} /token`;
+  return period.rows === 0 ? '-' : `${milliseconds(at(period) / period.rows)} /token`;
 }
 
 function share(period: Period, at: (period: Period) => number): string {
