@@ -4,7 +4,7 @@ import { z } from 'zod';
 import type { DoctorReport } from './run.ts';
 import { GROUPS } from './types.ts';
 
-export const DOCTOR_REPORT_VERSION = 1;
+const DOCTOR_REPORT_VERSION = 1;
 
 const Result = z.strictObject({
   id: z.string(),

@@ -40,7 +40,7 @@ export function diskKey(files: Pick<ModelFiles, 'checkpoint'>, recordBytes: numb
 }
 
 /** Largest read of an expert, in bytes. */
-export function expertReadBytes({ records, table, shape }: ModelFiles): number {
+function expertReadBytes({ records, table, shape }: ModelFiles): number {
   let most = 0;
   for (const record of expertRecords({ records, shape })) most = Math.max(most, table.readBytes(record));
   return most;

@@ -11,7 +11,7 @@ import type { Runtime } from './runtime.ts';
 import type { Session } from './session.ts';
 
 /** -log softmax(logits)[target]: float32 exponentials, float64 sum. */
-export function negativeLogLikelihood(logits: Float32Array, target: number): number {
+function negativeLogLikelihood(logits: Float32Array, target: number): number {
   let max = Number.NEGATIVE_INFINITY;
   for (let i = 0; i < logits.length; i++) if (logits[i] > max) max = logits[i];
   let sum = 0;

@@ -59,7 +59,7 @@ export async function sha256File(
   return hash.digest('hex');
 }
 
-export function requireRunning(signal: AbortSignal | undefined): void {
+function requireRunning(signal: AbortSignal | undefined): void {
   if (!signal?.aborted) return;
   throw new StorageError('MIRROR_STOPPED', 'stopped; what was finished before is kept', {
     hint: 'give the same command again to continue',

@@ -97,7 +97,7 @@ export function requireOtherDirectory(directory: string, { checkpoint }: ModelFi
 }
 
 /** What is in the directory, for every file of the model. */
-export function findFiles(directory: string, { checkpoint }: ModelFiles, receipt: Receipt | null): Found[] {
+function findFiles(directory: string, { checkpoint }: ModelFiles, receipt: Receipt | null): Found[] {
   const { files, headerBytes } = mirroredFiles(checkpoint);
   const known = new Map(receipt?.files.map(file => [file.name, file]));
   return files.map((file, index): Found => {

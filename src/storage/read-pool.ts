@@ -18,9 +18,9 @@ import { PAGE, type RecordTable } from './record-table.ts';
 import { type Priority, RequestQueue, type TicketState } from './request-queue.ts';
 
 /** Heap of a reader: it keeps no data, only the modules it runs. */
-export const READER_OLD_SPACE_MB = 16;
-export const READER_YOUNG_SPACE_MB = 2;
-export const READER_STACK_MB = 1;
+const READER_OLD_SPACE_MB = 16;
+const READER_YOUNG_SPACE_MB = 2;
+const READER_STACK_MB = 1;
 /** Waiting this long without one piece arriving from any disk means that no reader will ever answer. */
 export const STUCK_MS = 300_000;
 /** How often a wait looks whether the readers still live. */

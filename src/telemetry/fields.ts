@@ -22,7 +22,6 @@ export const PHASE = Object.fromEntries(PHASES.map((name, at) => [name, at])) as
 
 /** Where an expert was when it was asked for. */
 export const TIERS = ['pinned', 'cached', 'ahead', 'disk'] as const;
-export type Tier = (typeof TIERS)[number];
 
 /** Drives told apart: the model's own and its mirrors; what comes from further ones is counted with the last. */
 export const MAX_DRIVES = 4;

@@ -35,7 +35,7 @@ export type HistogramName = keyof typeof HISTOGRAMS;
 export const HISTOGRAM_NAMES = Object.keys(HISTOGRAMS) as HistogramName[];
 
 /** Sums of steps: how many, then their fields. */
-export const STEP_NAMES = ['steps', ...WORK_NAMES, ...Object.keys(STEP_ONLY_FIELDS)];
+const STEP_NAMES = ['steps', ...WORK_NAMES, ...Object.keys(STEP_ONLY_FIELDS)];
 export const STEP_WORDS = STEP_NAMES.length;
 
 /** States of experts. */

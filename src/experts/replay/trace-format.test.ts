@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { headerOf, type Lease, traceOf } from './test-support.ts';
-import { expertCount, lastPasses, passCount, type Trace, TraceBuilder } from './trace.ts';
+import { expertCount, passCount, type Trace, TraceBuilder } from './trace.ts';
 import { decodeTrace, encodeHeader, encodeLease, maxLeaseBytes } from './trace-format.ts';
 
 function bytesOf(trace: Trace): Uint8Array {
@@ -72,7 +72,7 @@ describe('traces', () => {
     expect(decodeTrace(bytes.subarray(0, bytes.length - 1), 'x')).toMatchObject({ isCut: true });
   });
 
-  test('count passes by layers that come again, and can be cut to the last ones', () => {
+  test('count passes by layers that come again', () => {
     const trace = traceOf(3, 4, [
       [0, [1]],
       [2, [1]],
@@ -82,12 +82,6 @@ describe('traces', () => {
     ]);
     expect(passCount(trace)).toBe(3);
     expect(expertCount(trace.header)).toBe(12);
-    const last = lastPasses(trace, 2);
-    expect(passCount(last)).toBe(2);
-    expect([...last.layer]).toEqual([0, 2, 2]);
-    expect([...last.start]).toEqual([0, 2, 3, 4]);
-    expect([...last.ids]).toEqual([2, 3, 0, 1]);
-    expect(lastPasses(trace, 9)).toEqual(trace);
   });
 });
 

@@ -28,11 +28,6 @@ export function leaseCount(trace: Trace): number {
   return trace.layer.length;
 }
 
-/** Experts asked for, summed over leases. */
-export function requestCount(trace: Trace): number {
-  return trace.ids.length;
-}
-
 /** Forward passes: a layer that is not behind the last one begins another. */
 export function passCount(trace: Trace): number {
   let passes = 0;
@@ -43,23 +38,6 @@ export function passCount(trace: Trace): number {
 /** Experts of all routing layers. */
 export function expertCount({ experts, expertBytes }: TraceHeader): number {
   return experts * expertBytes.filter(bytes => bytes > 0).length;
-}
-
-/** The trace without its first passes: for those who decide by what came last. */
-export function lastPasses(trace: Trace, passes: number): Trace {
-  let from = trace.layer.length;
-  for (let left = passes; from > 0 && left > 0; ) {
-    from--;
-    if (from === 0 || trace.layer[from] <= trace.layer[from - 1]) left--;
-  }
-  const first = trace.start[from];
-  return {
-    ...trace,
-    layer: trace.layer.subarray(from),
-    rows: trace.rows.subarray(from),
-    start: trace.start.subarray(from).map(at => at - first),
-    ids: trace.ids.subarray(first),
-  };
 }
 
 /** Makes a trace in memory; its arrays grow by doubling. */
