@@ -4,12 +4,13 @@
  * feeding one token again and again: all its experts then have slots.
  */
 
+import { median } from '../src/common/median.ts';
 import { formatBytes } from '../src/common/units.ts';
 import { type ModelFiles, readModel } from '../src/engine/model-files.ts';
 import { Runtime } from '../src/engine/runtime.ts';
 import { Session } from '../src/engine/session.ts';
 import { countersSince } from '../src/experts/counters.ts';
-import { bracket, diskCeiling, median } from './bracket.ts';
+import { bracket, diskCeiling } from './bracket.ts';
 import { engineOptions, machineLine, readSettings, type Settings, variedIds } from './subject.ts';
 
 const PROMPT_TOKENS = 32;

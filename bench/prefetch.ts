@@ -3,12 +3,12 @@
  * take turns in one engine, a few tokens at a time: two engines with the same settings differ by more than what is looked for.
  */
 
+import { median } from '../src/common/median.ts';
 import { readModel } from '../src/engine/model-files.ts';
 import { Runtime } from '../src/engine/runtime.ts';
 import { Session } from '../src/engine/session.ts';
 import { countersSince, type ExpertCounters, zeroCounters } from '../src/experts/counters.ts';
 import type { Prefetch } from '../src/experts/look-ahead-switch.ts';
-import { median } from './bracket.ts';
 import { engineOptions, machineLine, readSettings, type Settings, variedIds } from './subject.ts';
 
 /** The first once more at the end: how much it differs from itself is the noise. */

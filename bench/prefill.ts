@@ -3,6 +3,7 @@
  * per chunk.
  */
 
+import { median } from '../src/common/median.ts';
 import { formatBytes } from '../src/common/units.ts';
 import { readModel } from '../src/engine/model-files.ts';
 import { Runtime } from '../src/engine/runtime.ts';
@@ -10,7 +11,7 @@ import { score } from '../src/engine/score.ts';
 import { Session } from '../src/engine/session.ts';
 import { countersSince } from '../src/experts/counters.ts';
 import type { ModelShape } from '../src/models/family.ts';
-import { bracket, diskCeiling, median } from './bracket.ts';
+import { bracket, diskCeiling } from './bracket.ts';
 import { engineOptions, machineLine, readSettings, type Settings, variedIds } from './subject.ts';
 
 const CEILING_DEPTH = 8;

@@ -6,8 +6,8 @@
 
 import { getHeapStatistics } from 'node:v8';
 import type { Worker } from 'node:worker_threads';
+import { median } from '../src/common/median.ts';
 import type { Lanes } from '../src/compute/lanes.ts';
-import { median } from './bracket.ts';
 import { emptyJob } from './profile-barrier.ts';
 
 /** A lane allocates while its code is compiled; it is looked at until two runs in a row cost nothing, or this often. */

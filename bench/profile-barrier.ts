@@ -1,9 +1,9 @@
 /** What it costs to give all lanes a job without work and to meet at its end. */
 
+import { median } from '../src/common/median.ts';
 import { PARKED } from '../src/compute/control.ts';
 import type { Lanes } from '../src/compute/lanes.ts';
 import { Op } from '../src/kernels/commands.ts';
-import { median } from './bracket.ts';
 
 const SPINNING_JOBS = 20_000;
 const BATCH = 100;

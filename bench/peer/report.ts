@@ -1,7 +1,7 @@
 /** What the figures say: medians, ratios, tables. */
 
+import { median } from '../../src/common/median.ts';
 import { formatBytes } from '../../src/common/units.ts';
-import { median } from '../bracket.ts';
 import type { LlamaConfig, Measure } from './work.ts';
 
 /** One way to run llama.cpp that was tried: its tokens per second, or why there are none. */

@@ -2,7 +2,7 @@
 
 import { formatBytes } from '../common/units.ts';
 import type { MirrorPlan, StageReport, VerifyReport } from '../mirror/types.ts';
-import { plural, table } from './report.ts';
+import { percent, plural, table } from './report.ts';
 
 /** More files than these are summed up: the list is for people, --json has all. */
 const LISTED_FILES = 12;
@@ -12,8 +12,6 @@ const LIMITS = {
   budget: 'the budget holds no more of what would help',
   space: 'the drive holds no more of what would help: see --reserve',
 } as const;
-
-const percent = (share: number) => `${(share * 100).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
 
 export function mirrorPlanText(plan: MirrorPlan): string {
   const { files, usageTokens, copyBytes } = plan;
@@ -29,7 +27,10 @@ export function mirrorPlanText(plan: MirrorPlan): string {
       'free',
       `${formatBytes(plan.freeBytes)} now, ${formatBytes(plan.projectedFreeBytes)} afterwards (reserve ${formatBytes(plan.reserveBytes)})`,
     ],
-    ['serves', `up to ${percent(plan.expertShare)} of what is read for experts`],
+    [
+      'serves',
+      `up to ${percent(plan.expertShare, plan.expertShare > 0 && plan.expertShare < 0.1 ? 1 : 0)} of what is read for experts`,
+    ],
     [
       'by',
       usageTokens > 0

@@ -3,7 +3,7 @@
 import { formatBytes, formatSeconds, sizeFlag } from '../common/units.ts';
 import type { PlanFile, PlanSummary } from '../engine/api.ts';
 import { memoryRows } from './memory-rows.ts';
-import { count, duration, plural, table } from './report.ts';
+import { count, duration, percent, plural, speedFigure, table } from './report.ts';
 
 const LIMITS = {
   disk: 'reading experts from the disk',
@@ -94,9 +94,9 @@ function speedRows({ ceilings: { disk, memory, compute }, prediction, settings }
     ...rows,
     [
       'speed',
-      `about ${rate(likely)} tok/s (${rate(range.low)} to ${rate(range.high)}); limit: ${LIMITS[prediction.limited_by]}`,
+      `about ${speedFigure(likely)} tok/s (${speedFigure(range.low)} to ${speedFigure(range.high)}); limit: ${LIMITS[prediction.limited_by]}`,
     ],
-    ['prompt', `${prompt} (${rate(prediction.prefill_tokens_per_second)} tok/s), after a cold start`],
+    ['prompt', `${prompt} (${speedFigure(prediction.prefill_tokens_per_second)} tok/s), after a cold start`],
   ];
 }
 
@@ -108,16 +108,6 @@ function sessions({ settings, concurrency, experts }: PlanFile): string {
   return `${settings.sessions} of ${formatBytes(each)}; at most ${fit} fit${all}`;
 }
 
-function percent(share: number): string {
-  return `${Math.round(100 * share)} %`;
-}
-
 function speed(bytesPerSecond: number): string {
   return `${formatBytes(bytesPerSecond)}/s`;
-}
-
-/** Three digits: "0.42", "12.3", "2330" */
-function rate(tokensPerSecond: number): string {
-  if (tokensPerSecond >= 100) return Math.round(tokensPerSecond).toString();
-  return tokensPerSecond.toPrecision(tokensPerSecond < 0.01 ? 1 : 3);
 }

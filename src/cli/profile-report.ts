@@ -4,6 +4,7 @@ import { formatBytes } from '../common/units.ts';
 import { TIERS } from '../telemetry/fields.ts';
 import type { Distribution } from '../telemetry/histogram.ts';
 import type { Period, Profile } from '../telemetry/profile.ts';
+import { percent } from './report.ts';
 
 const SLOWEST_LAYERS = 3;
 /** What takes less of a token is shown as 0: a phase that the model does not have. */
@@ -59,13 +60,13 @@ function perToken(period: Period, at: (period: Period) => number): string {
 }
 
 function share(period: Period, at: (period: Period) => number): string {
-  return period.total_us === 0 ? '-' : percent(at(period) / period.total_us);
+  return period.total_us === 0 ? '-' : percent(at(period) / period.total_us, 1);
 }
 
 function tierLines(name: string, { experts, rows }: Period): string[] {
   if (rows === 0 || experts.requests === 0) return [];
   const cells = (values: readonly string[]) => values.map(value => value.padStart(10)).join('');
-  const hits = TIERS.map(tier => percent(experts[tier].hits / experts.requests));
+  const hits = TIERS.map(tier => percent(experts[tier].hits / experts.requests, 1));
   const bytes = TIERS.map(tier => formatBytes(Math.round(experts[tier].bytes / rows)));
   return [
     `  ${`${name}, share asked for`.padEnd(31)}${cells(hits)}`,
@@ -83,7 +84,7 @@ function diskLines(name: string, { disk, wait_us, rows }: Period): string[] {
     formatBytes(Math.round(disk.wasted_bytes / rows)).padStart(14),
   ];
   const drives = disk.bytes_by_drive.flatMap((bytes, drive) =>
-    bytes > 0 ? [`${drive === 0 ? 'own drive' : `mirror ${drive}`} ${percent(bytes / disk.bytes)}`] : [],
+    bytes > 0 ? [`${drive === 0 ? 'own drive' : `mirror ${drive}`} ${percent(bytes / disk.bytes, 1)}`] : [],
   );
   const line = `  ${name.padEnd(10)}${cells.join('')}`;
   return drives.length > 1 ? [line, `  ${name}, drives: ${drives.join(', ')}`] : [line];
@@ -109,7 +110,7 @@ function slowestLines({ layers, decode }: Profile): string[] {
   if (rows === 0) return [];
   const order = total_us.map((_, layer) => layer).sort((a, b) => total_us[b] - total_us[a]);
   const lines = order.slice(0, SLOWEST_LAYERS).map(layer => {
-    const missed = requests[layer] > 0 ? percent(disk_hits[layer] / requests[layer]) : '-';
+    const missed = requests[layer] > 0 ? percent(disk_hits[layer] / requests[layer], 1) : '-';
     const times = [total_us[layer], wait_us[layer]].map(us => milliseconds(us / rows).padStart(14));
     return `  layer ${String(layer).padEnd(14)}${times.join('')}${missed.padStart(24)}`;
   });
@@ -145,10 +146,6 @@ function speedLines({ speed, limits }: Profile): string[] {
 
 function rate(bytesPerSecond: number | null): string {
   return bytesPerSecond === null ? 'not measured' : `${formatBytes(Math.round(bytesPerSecond))}/s`;
-}
-
-function percent(value: number): string {
-  return `${(100 * value).toFixed(1)} %`;
 }
 
 /** Three digits and more: "0.012 ms", "1.23 ms", "123 ms". */

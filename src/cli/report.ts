@@ -247,6 +247,17 @@ export function infoText(
   ]);
 }
 
+/** 0.123 -> "12 %" */
+export function percent(share: number, digits = 0): string {
+  return `${(100 * share).toFixed(digits)} %`;
+}
+
+/** Tokens per second, three digits: "0.42", "12.3", "2330". */
+export function speedFigure(tokensPerSecond: number): string {
+  if (tokensPerSecond >= 100) return Math.round(tokensPerSecond).toString();
+  return tokensPerSecond.toPrecision(tokensPerSecond < 0.01 ? 1 : 3);
+}
+
 /** 32037120 -> "32.0 million" */
 export function count(n: number): string {
   if (n >= 1e9) return `${(n / 1e9).toFixed(1)} billion`;

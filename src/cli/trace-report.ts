@@ -3,8 +3,7 @@
 import { formatBytes } from '../common/units.ts';
 import type { SlotsResult } from '../experts/replay/compare.ts';
 import { expertCount, passCount, type Trace } from '../experts/replay/trace.ts';
-
-const percent = (share: number): string => `${(100 * share).toFixed(1)} %`;
+import { percent } from './report.ts';
 
 export function traceText(file: string, trace: Trace, results: readonly SlotsResult[]): string {
   const { header } = trace;
@@ -17,13 +16,13 @@ export function traceText(file: string, trace: Trace, results: readonly SlotsRes
   const rows = [['slots', 'of all', 'policy', 'hits', 'hit rate', 'read', 'regret']];
   for (const { slots, policies } of results) {
     for (const [i, { policy, hits, requests, bytesRead, regret }] of policies.entries()) {
-      const first = i === 0 ? [String(slots), percent(slots / expertCount(header))] : ['', ''];
-      const told = policy === 'belady' ? '' : percent(regret);
+      const first = i === 0 ? [String(slots), percent(slots / expertCount(header), 1)] : ['', ''];
+      const told = policy === 'belady' ? '' : percent(regret, 1);
       rows.push([
         ...first,
         policy,
         String(hits),
-        percent(requests === 0 ? 0 : hits / requests),
+        percent(requests === 0 ? 0 : hits / requests, 1),
         formatBytes(bytesRead),
         told,
       ]);

@@ -4,6 +4,7 @@
  */
 
 import { InternalError } from '../common/errors.ts';
+import { median } from '../common/median.ts';
 import { KNOBS, type Knob, type Metric, type TunedSettings, type TuneFacts } from './settings.ts';
 
 /** A smaller gain is not worth a setting that somebody must know of. */
@@ -159,10 +160,4 @@ function reasonOf(gain: number, always: boolean, isSteady: boolean): string {
 
 function gainOf(before: readonly Sample[], after: readonly Sample[]): number {
   return median(after.map((sample, i) => sample.tokensPerSecond / before[i].tokensPerSecond)) - 1;
-}
-
-export function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
