@@ -1,6 +1,7 @@
 /** One measured run: a fresh engine, a first prompt that fills the expert cache and does not count, then the others. */
 
 import { createHash } from 'node:crypto';
+import { InternalError } from '../common/errors.ts';
 import type { Engine, EngineOptions } from '../engine/api.ts';
 import { openEngine } from '../engine/engine.ts';
 import type { Sample } from './search.ts';
@@ -96,7 +97,7 @@ async function answer(
       ids: event.tokenIds,
     };
   }
-  throw new Error('unreachable: an answer ends with an end event');
+  throw new InternalError('ANSWER_CUT', 'an answer stopped without its end');
 }
 
 function sampleOf(runs: readonly Run[]): Sample {

@@ -5,6 +5,7 @@ import fs from 'node:fs';
 import os from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { z } from 'zod';
+import { StorageError } from '../common/errors.ts';
 import { configDirectory } from '../common/user-directories.ts';
 import { replaceFile } from '../common/whole-file.ts';
 import { MAX_READERS, MAX_THREADS } from '../engine/machine.ts';
@@ -103,15 +104,43 @@ export function loadProfile(model: string): LoadedProfile {
     if (profile.key !== key) throw new Error('it is for another model or machine');
     return { profile };
   } catch (error) {
-    const why = error instanceof z.ZodError ? z.prettifyError(error).split('\n')[0] : (error as Error).message;
+    const why = error instanceof z.ZodError ? issueText(error.issues[0]) : (error as Error).message;
     return { profile: null, note: `${path} is not used: ${why}; coli tune makes a new one` };
   }
 }
 
-/** Writes it whole or not at all; returns where. Throws what the file system says. */
+function issueText({ path, message }: z.core.$ZodIssue): string {
+  return `${path.join('.') || 'all of it'}: ${message}`;
+}
+
+/** To be called before minutes are spent on what could not be kept. Throws PROFILE_UNWRITABLE. */
+export function requireProfileDirectory(): void {
+  const directory = dirname(profilePath(''));
+  writing(directory, () => {
+    fs.mkdirSync(directory, { recursive: true });
+    fs.accessSync(directory, fs.constants.W_OK);
+  });
+}
+
+/** Writes it whole or not at all; returns where. Throws PROFILE_UNWRITABLE. */
 export function saveProfile(profile: Profile): string {
   const path = profilePath(profile.key);
-  fs.mkdirSync(dirname(path), { recursive: true });
-  replaceFile(path, `${JSON.stringify(profileSchema.parse(profile), null, 1)}\n`);
+  const text = `${JSON.stringify(profileSchema.parse(profile), null, 1)}\n`;
+  writing(path, () => {
+    fs.mkdirSync(dirname(path), { recursive: true });
+    replaceFile(path, text);
+  });
   return path;
+}
+
+function writing(path: string, work: () => void): void {
+  try {
+    work();
+  } catch (error) {
+    throw new StorageError('PROFILE_UNWRITABLE', `${path} cannot be written: ${(error as Error).message}`, {
+      hint: 'name a directory that can be written in XDG_CONFIG_HOME',
+      details: { path },
+      cause: error,
+    });
+  }
 }

@@ -99,6 +99,27 @@ test('Ctrl-C keeps what is known so far', async () => {
   expect(profile.trials.at(-1)!.reason).toBe('not tried: no time left');
 });
 
+test('Ctrl-C before anything is known leaves an earlier profile alone', async () => {
+  const before = readFileSync(profileFile(), 'utf8');
+  const child = spawn(process.execPath, ['bin/coli.js', 'tune', ...FIXED, '--pairs', '9', '--tokens', '200'], { env });
+  const ended = new Promise<number | null>(resolve => child.on('close', resolve));
+  await saying(child, 'models/nano');
+  child.kill('SIGINT');
+  await ended;
+  expect(readFileSync(profileFile(), 'utf8')).toBe(before);
+});
+
+test('a directory that cannot be written is told before anything is measured', () => {
+  const file = join(folder, 'file');
+  writeFileSync(file, '');
+  const { status, stderr } = spawnSync(process.execPath, ['bin/coli.js', 'tune', ...FIXED, ...SMALL], {
+    encoding: 'utf8',
+    env: { ...env, XDG_CONFIG_HOME: file },
+  });
+  expect(status).toBe(1);
+  expect(stderr).toContain('PROFILE_UNWRITABLE');
+});
+
 test('prompts that are none are refused before anything is measured', () => {
   const file = join(folder, 'one.txt');
   writeFileSync(file, 'only one\n\n');

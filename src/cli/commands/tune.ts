@@ -4,8 +4,15 @@ import { UsageError } from '../../common/errors.ts';
 import { inspectModel } from '../../engine/describe.ts';
 import { hardwareThreads } from '../../engine/machine.ts';
 import { measureRun, PROMPTS } from '../../tune/measure.ts';
-import { machineText, PROFILE_VERSION, type Profile, profileKey, saveProfile } from '../../tune/profile.ts';
-import { type Search, search, type Trial } from '../../tune/search.ts';
+import {
+  machineText,
+  PROFILE_VERSION,
+  type Profile,
+  profileKey,
+  requireProfileDirectory,
+  saveProfile,
+} from '../../tune/profile.ts';
+import { type Search, search } from '../../tune/search.ts';
 import type { Knob, TuneFacts } from '../../tune/settings.ts';
 import { EXIT_INTERRUPTED, Interrupts } from '../interrupts.ts';
 import { DECIDED_BY_PLANS, modelDirectory, packageVersion } from '../model.ts';
@@ -27,6 +34,7 @@ export async function tune(flags: TuneFlags): Promise<number> {
   const json = flags.json === true;
   const directory = modelDirectory(flags, json);
   const options = engineOptions(flags, directory);
+  requireProfileDirectory();
   const prompts = flags.prompts === undefined ? PROMPTS : promptLines(flags.prompts);
   const facts = factsOf(inspectModel(options));
   const workload = { prompts, tokens: Math.min(flags.tokens, facts.context - 1) };
@@ -64,7 +72,8 @@ export async function tune(flags: TuneFlags): Promise<number> {
     }).finally(() => progress.clear());
   });
   const profile = profileOf(directory, found);
-  const path = saveProfile(profile);
+  // what an earlier tuning has found is worth more than nothing
+  const path = found.trials.some(trial => trial.gain !== null) ? saveProfile(profile) : null;
   if (json) writeJson({ ...profile, path });
   else writeText(tuneText(profile, path, (performance.now() - begun) / 1000));
   return interrupted ? EXIT_INTERRUPTED : 0;
@@ -123,6 +132,6 @@ function profileOf(directory: string, { settings, trials, validation, complete }
     complete,
     settings,
     gain: validation,
-    trials: trials.map((trial: Trial) => ({ ...trial, before: [...trial.before], after: [...trial.after] })),
+    trials: trials.map(trial => ({ ...trial, before: [...trial.before], after: [...trial.after] })),
   };
 }
