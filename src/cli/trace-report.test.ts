@@ -8,7 +8,7 @@ const FILE = join(import.meta.dirname, '../../test/replay/traces/qwen3-shape.tra
 
 test('the table fits a terminal and has a line for each policy and number of slots', () => {
   const trace = readTrace(FILE);
-  const lines = traceText('a.trace', trace, comparePolicies(trace, defaultSlots(trace))!).split('\n');
+  const lines = traceText('a.trace', trace, comparePolicies(trace, defaultSlots(trace))).split('\n');
   expect(lines.filter(line => line.length > 80)).toEqual([]);
   expect(lines.filter(line => /\blfru\b/.test(line))).toHaveLength(4);
   expect(lines.find(line => line.includes('25.0 %'))).toMatch(
@@ -24,7 +24,7 @@ test('a cut trace says so', () => {
 
 test('the JSON has counts and rates', () => {
   const trace = readTrace(FILE);
-  const json = traceJson('a.trace', trace, comparePolicies(trace, [96])!) as { results: { policies: unknown[] }[] };
+  const json = traceJson('a.trace', trace, comparePolicies(trace, [96])) as { results: { policies: unknown[] }[] };
   expect(json).toMatchObject({ file: 'a.trace', experts: 128, top_k: 8, passes: 556, requests: 13344, cut: false });
   expect(json.results[0]).toMatchObject({ slots: 96, share: 0.25 });
   expect(json.results[0].policies[0]).toEqual({

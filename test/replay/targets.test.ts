@@ -34,11 +34,11 @@ function points(name: string, trace: Trace): Point[] {
   return SHARES.map(share => {
     const slots = Math.round(share * expertCount(trace.header));
     const rate = (hits: number) => hits / trace.ids.length;
-    const hitsOf = (policy: 'lru' | typeof DEFAULT_POLICY) => replay(trace, slots, makePolicy(policy))!.hits;
+    const hitsOf = (policy: 'lru' | typeof DEFAULT_POLICY) => replay(trace, slots, makePolicy(policy)).hits;
     return {
       name,
       share,
-      best: rate(belady(trace, slots)!.hits),
+      best: rate(belady(trace, slots).hits),
       lru: rate(hitsOf('lru')),
       chosen: rate(hitsOf(DEFAULT_POLICY)),
     };

@@ -4,7 +4,6 @@ import { RequestError } from '../../common/errors.ts';
 import { comparePolicies, defaultSlots } from '../../experts/replay/compare.ts';
 import { expertCount } from '../../experts/replay/trace.ts';
 import { readTrace } from '../../experts/replay/trace-format.ts';
-import { EXIT_INTERRUPTED } from '../interrupts.ts';
 import { writeJson, writeText } from '../output.ts';
 import { Progress } from '../progress.ts';
 import { traceJson, traceText } from '../trace-report.ts';
@@ -24,10 +23,8 @@ export async function replayTrace(file: string, flags: TraceFlags): Promise<numb
   const progress = new Progress();
   const results = comparePolicies(trace, slots, (done, total) => {
     if (!flags.json) progress.update('replayed', done, total, (n, all) => `${Math.floor((100 * n) / all)} %`);
-    return false;
   });
   progress.clear();
-  if (results === null) return EXIT_INTERRUPTED;
   if (flags.json) writeJson(traceJson(file, trace, results));
   else writeText(traceText(file, trace, results));
   return 0;

@@ -13,7 +13,7 @@ describe("Belady's optimum", () => {
     fc.assert(
       fc.property(randomLeases(LAYERS, EXPERTS, 12), fc.integer({ min: 1, max: 6 }), (leases, slots) => {
         const best = bruteForce(leases, EXPERTS, slots);
-        expect(belady(traceOf(LAYERS, EXPERTS, leases), slots)!.hits).toBe(best);
+        expect(belady(traceOf(LAYERS, EXPERTS, leases), slots).hits).toBe(best);
       }),
       { numRuns: 1000 },
     );
@@ -35,8 +35,8 @@ describe("Belady's optimum", () => {
       3,
       Array.from({ length: 30 }, (_, i) => [0, [i % 3]] as const),
     );
-    expect(replay(trace, 2, facts => new LruPolicy(facts))!.hits).toBe(0);
-    expect(belady(trace, 2)!.hits).toBe(14);
+    expect(replay(trace, 2, facts => new LruPolicy(facts)).hits).toBe(0);
+    expect(belady(trace, 2).hits).toBe(14);
   });
 
   test('goes through leases of more experts than slots in waves, and keeps what comes next', () => {
@@ -46,6 +46,6 @@ describe("Belady's optimum", () => {
       [0, [0, 1, 2, 3]],
       [0, [0, 3]],
     ]);
-    expect(belady(trace, 2)!.hits).toBe(1 + 2 + 2);
+    expect(belady(trace, 2).hits).toBe(1 + 2 + 2);
   });
 });

@@ -9,14 +9,10 @@
  * intervals, as many as possible, with so many at once. Whenever there are too many, dropping the one that ends last is best.
  */
 
-import type { ReplayResult } from './replay.ts';
-import { recordsOf } from './replay.ts';
+import { type ReplayResult, recordsOf, SLICE_LEASES } from './replay.ts';
 import type { Trace } from './trace.ts';
 
 const NEVER = 0xffffffff;
-
-/** Leases between two calls of `onSlice`. */
-const SLICE_LEASES = 4096;
 
 /** Where each request's expert is asked for next: the number of the lease, or NEVER. */
 function nextUses({ layer, start, ids, header }: Trace): Uint32Array {
@@ -34,11 +30,7 @@ function nextUses({ layer, start, ids, header }: Trace): Uint32Array {
 }
 
 /** Hits and reads of the optimum. `onSlice`: as that of `replay`. */
-export function belady(
-  trace: Trace,
-  slots: number,
-  onSlice: (leases: number) => boolean = () => false,
-): ReplayResult | null {
+export function belady(trace: Trace, slots: number, onSlice: (leases: number) => void = () => {}): ReplayResult {
   const { layer, start, ids, header } = trace;
   const { firstRecord, records } = recordsOf(header);
   const next = nextUses(trace);
@@ -59,7 +51,7 @@ export function belady(
     }
     for (let i = start[lease]; i < start[lease + 1]; i++) memory.put(first + ids[i], next[i]);
     while (memory.size > slots) memory.remove(memory.last());
-    if (lease % SLICE_LEASES === SLICE_LEASES - 1 && onSlice(lease + 1)) return null;
+    if (lease % SLICE_LEASES === SLICE_LEASES - 1) onSlice(lease + 1);
   }
   return { requests: ids.length, hits, bytesRead };
 }

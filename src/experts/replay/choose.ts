@@ -10,7 +10,7 @@ const MIN_PASSES = 256;
 const MIN_GAIN = 0.005;
 /** Leases between two looks at the clock. */
 const SLICE_LEASES = 256;
-/** `pin` depends on pins that a replay does not have. */
+/** `pin` goes by the history of use, which is longer than a trace: nothing that a replay of the last passes could judge. */
 const CANDIDATES: readonly PolicyName[] = [DEFAULT_POLICY, 'lru'];
 
 export interface PolicyVerdict {

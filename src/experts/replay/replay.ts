@@ -13,8 +13,8 @@ export interface ReplayResult {
   readonly bytesRead: number;
 }
 
-/** Leases between two looks at the clock and at the progress line. */
-const SLICE_LEASES = 4096;
+/** Leases between two calls of `onSlice`. */
+export const SLICE_LEASES = 4096;
 
 /** A read is there when it is asked for. The ticket is its record. */
 class InstantQueue implements ReadQueue {
@@ -83,14 +83,14 @@ export function instantStore(
   return store;
 }
 
-/** Hits of a policy. `onSlice` gets the leases done now and then; it ends the replay early by returning true, and the result is null. */
+/** Hits of a policy. `onSlice` gets the leases done now and then. */
 export function replay(
   trace: Trace,
   slots: number,
   policy: (facts: PolicyFacts) => EvictionPolicy,
-  onSlice: (leases: number) => boolean = () => false,
+  onSlice: (leases: number) => void = () => {},
   withPins = false,
-): ReplayResult | null {
+): ReplayResult {
   const store = instantStore(trace.header, slots, policy);
   const pins = withPins ? new ReplayedPins(store, trace.header) : null;
   const leases = trace.layer.length;
@@ -100,7 +100,7 @@ export function replay(
       replayLease(store, trace, lease);
       pins?.leaseEnds(trace, lease);
     }
-    if (onSlice(to)) return null;
+    onSlice(to);
   }
   const { requests, hits, bytesRead } = store.counters;
   return { requests, hits, bytesRead };
