@@ -1,8 +1,8 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import fs from 'node:fs';
-import { join } from 'node:path';
-import { expect, test } from 'vitest';
+import { dirname, join } from 'node:path';
+import { expect, test, vi } from 'vitest';
 import { temporaryDirectory } from '../../test/hostile/fixtures.ts';
 import { isRunning, processId, runningHolder, takeLock } from './process-lock.ts';
 
@@ -53,6 +53,24 @@ test('giving back leaves a lock alone that is no longer the own one', () => {
   fs.writeFileSync(path, 'of somebody else');
   release!();
   expect(fs.readFileSync(path, 'utf8')).toBe('of somebody else');
+});
+
+test('a pipe in the place of a lock is taken, and nobody waits for its writer', () => {
+  const path = lockPath();
+  spawnSync('mkfifo', [path]);
+  expect(takeLock(path)).toEqual({ release: null, holder: null });
+  expect(runningHolder(path)).toBeNull();
+});
+
+test('a full disk leaves no draft of a lock', () => {
+  const path = lockPath();
+  const write = vi.spyOn(fs, 'writeFileSync').mockImplementationOnce(draft => {
+    fs.closeSync(fs.openSync(draft as string, 'wx'));
+    throw Object.assign(new Error('full'), { code: 'ENOSPC' });
+  });
+  expect(() => takeLock(path)).toThrow('full');
+  write.mockRestore();
+  expect(fs.readdirSync(dirname(path))).toEqual([]);
 });
 
 test('a place that cannot be written says so', () => {

@@ -43,15 +43,22 @@ export function takeLock(path: string): LockAttempt {
 function publish(path: string, text: string): void {
   const draft = `${path}.${process.pid}-${threadId}`;
   fs.rmSync(draft, { force: true });
-  fs.writeFileSync(draft, text, { flag: 'wx', mode: 0o600 });
+  try {
+    // a full disk leaves an empty one
+    fs.writeFileSync(draft, text, { flag: 'wx', mode: 0o600 });
+    link(draft, path, text);
+  } finally {
+    fs.rmSync(draft, { force: true });
+  }
+}
+
+function link(draft: string, path: string, text: string): void {
   try {
     fs.linkSync(draft, path);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'EEXIST') throw error;
     // a file system without links
     fs.writeFileSync(path, text, { flag: 'wx', mode: 0o600 });
-  } finally {
-    fs.rmSync(draft, { force: true });
   }
 }
 
@@ -95,7 +102,8 @@ function holderOf(text: string | null): ProcessId | null {
 /** Null also for a place that cannot be read: it says so when the lock is written. */
 function readText(path: string): string | null {
   try {
-    return fs.readFileSync(path, 'utf8');
+    // reading a pipe would wait for its writer
+    return fs.statSync(path).isFile() ? fs.readFileSync(path, 'utf8') : null;
   } catch {
     return null;
   }

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
-import { EVENT_KINDS, WORK_FIELDS } from './fields.ts';
+import { MAX_MIRRORS } from '../storage/mirror-route.ts';
+import { EVENT_KINDS, MAX_DRIVES, WORK_FIELDS } from './fields.ts';
 import { HISTOGRAMS } from './memory.ts';
 
 const text = readFileSync('docs/telemetry.md', 'utf8');
@@ -16,4 +17,8 @@ it('documents every field, event and histogram in its own words', () => {
   );
   const histograms = Object.entries(HISTOGRAMS).map(([name, help]) => `| \`${name}\` | ${help} |`);
   expect([...fields, ...events, ...own, ...histograms].filter(line => !text.includes(line))).toEqual([]);
+});
+
+it('tells every drive that a model can have', () => {
+  expect(MAX_DRIVES).toBe(MAX_MIRRORS + 1);
 });

@@ -23,8 +23,8 @@ export const PHASE = Object.fromEntries(PHASES.map((name, at) => [name, at])) as
 /** Where an expert was when it was asked for. */
 export const TIERS = ['pinned', 'cached', 'ahead', 'disk'] as const;
 
-/** Drives told apart: the model's own and its mirrors; what comes from further ones is counted with the last. */
-export const MAX_DRIVES = 4;
+/** Drives told apart: the model's own and its mirrors, of which there are up to four. */
+export const MAX_DRIVES = 5;
 
 export type Unit = 'count' | 'bytes' | 'us';
 

@@ -54,7 +54,7 @@ test('/profile tells sums since the start and those of the last request', async 
     experts: { requests: 8, cached: { hits: 6 } },
   });
   expect(json.last_request.decode).toMatchObject({ steps: 1, experts: { requests: 4, disk: { hits: 1 } } });
-  expect(json.last_request.decode.disk).toMatchObject({ reads: 1, bytes: 1000, bytes_by_drive: [0, 1000, 0, 0] });
+  expect(json.last_request.decode.disk).toMatchObject({ reads: 1, bytes: 1000, bytes_by_drive: [0, 1000, 0, 0, 0] });
   expect(json.last_request.percentiles.first_token_us.count).toBe(1);
   expect(json.last_request.percentiles.read_us.p50).toBeCloseTo(250, -1);
   expect(json.last_request.layers.decode.requests).toEqual([0, 4, 0]);
