@@ -15,8 +15,11 @@ const LANE_BYTES = 14 * MIB;
 const READER_BYTES = 13 * MIB;
 /** Lanes that nobody asked for take at most this share of the budget: on many cores they would crowd out the experts. */
 const MAX_LANE_SHARE = 0.125;
-/** In a checkout each thread loads a type stripper, unless the compile cache has what it would strip. */
-const BASE_STRIPPER_BYTES = 40 * MIB;
+/**
+ * In a checkout each thread loads a type stripper, unless the compile cache has what it would strip. What that leaves free in the three
+ * threads is used again when code becomes hot, so a hard day after such a start takes 17 MiB more there, and not the 40 of the start.
+ */
+const BASE_STRIPPER_BYTES = 20 * MIB;
 const WORKER_STRIPPER_BYTES = 10 * MIB;
 /** Vocabulary and merges while they load, per byte of tokenizer.json. */
 const TOKENIZER_HEAP_PER_BYTE = 26;
