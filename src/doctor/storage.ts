@@ -5,7 +5,7 @@ import { dirname, resolve } from 'node:path';
 import { formatBytes, MIB } from '../common/units.ts';
 import { cacheDirectory, configDirectory } from '../common/user-directories.ts';
 import { memoryFacts } from '../engine/machine.ts';
-import type { ModelFiles } from '../engine/model-files.ts';
+import { expertRecords, type ModelFiles } from '../engine/model-files.ts';
 import { measureRecords } from '../storage/iobench.ts';
 import { closeFiles, type IoMode, type OpenFunction, openFiles } from '../storage/open-files.ts';
 import { pass, skip, warn } from './findings.ts';
@@ -85,14 +85,15 @@ async function speed({ found, options, host }: Context): Promise<Finding> {
   const { table, shape, checkpoint } = files;
   const records = expertRecords(files);
   const recordBytes = table.readBytes(records[0]);
-  const memory = MEASURE_MEMORY_BYTES + 2 * DEPTH * table.placedBytes(records[0]);
+  const depth = options.readers ?? DEPTH;
+  const memory = MEASURE_MEMORY_BYTES + 2 * depth * table.placedBytes(records[0]);
   if (usable < memory) return skip(`measuring takes ${formatBytes(memory)} of memory, more than is available`);
   const { direct } = openOnce(files, options.io ?? 'auto');
   const measure = await measureRecords({
     files: checkpoint.files,
     table,
     records,
-    depth: options.readers ?? DEPTH,
+    depth,
     direct,
     seconds: MEASURE_SECONDS,
   });
@@ -101,7 +102,7 @@ async function speed({ found, options, host }: Context): Promise<Finding> {
   const details = {
     bytes_per_second: Math.round(perSecond),
     record_bytes: recordBytes,
-    depth: options.readers ?? DEPTH,
+    depth,
     direct,
     reads: measure.reads,
     median_read_us: Math.round(measure.medianReadUs),
@@ -113,11 +114,6 @@ async function speed({ found, options, host }: Context): Promise<Finding> {
   const summary = `${formatBytes(perSecond)}/s in experts of ${formatBytes(recordBytes)}; ${cold} tok/s uncached`;
   if (perSecond >= SLOW_BYTES_PER_SECOND) return pass(summary, details);
   return warn(summary, 'move the model to a faster disk, or give more memory with --ram', details);
-}
-
-export function expertRecords({ records, shape }: ModelFiles): Int32Array {
-  const firsts = records.firstExpert.filter(first => first >= 0);
-  return Int32Array.from(firsts.flatMap(first => Array.from({ length: shape.experts }, (_, e) => first + e)));
 }
 
 interface Place {

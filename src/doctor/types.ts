@@ -47,7 +47,6 @@ export interface DoctorOptions extends Omit<EngineOptions, 'model'> {
   readonly deep?: boolean;
   /** Leaves out what takes time: measuring the disk. */
   readonly quick?: boolean;
-  readonly mirrors?: readonly string[];
   /** Ends a deep check early; what it found until then is told. */
   readonly signal?: AbortSignal;
   readonly onProgress?: (progress: DoctorProgress) => void;

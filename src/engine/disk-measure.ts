@@ -6,7 +6,7 @@ import { MIB } from '../common/units.ts';
 import { type DiskMeasure, measureRecords } from '../storage/iobench.ts';
 import { closeFiles, openFiles } from '../storage/open-files.ts';
 import { type DiskEntry, storedMeasurements, storeMeasurement } from './measurements.ts';
-import type { ModelFiles } from './model-files.ts';
+import { expertRecords, type ModelFiles } from './model-files.ts';
 
 /** A short measurement is for a first look; a long one is asked for. Seconds of direct reads, and of reads through the page cache. */
 const SHORT = { direct: 0.4, buffered: 0.2 };
@@ -44,11 +44,6 @@ function expertReadBytes({ records, table, shape }: ModelFiles): number {
   let most = 0;
   for (const record of expertRecords({ records, shape })) most = Math.max(most, table.readBytes(record));
   return most;
-}
-
-function expertRecords({ records, shape }: Pick<ModelFiles, 'records' | 'shape'>): Int32Array {
-  const firsts = records.firstExpert.filter(first => first >= 0);
-  return Int32Array.from(firsts.flatMap(first => Array.from({ length: shape.experts }, (_, e) => first + e)));
 }
 
 /** Null when nothing is stored and nothing may be measured. Throws StorageError when files cannot be read. */

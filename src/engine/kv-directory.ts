@@ -249,8 +249,8 @@ export function codeOf(error: unknown): string {
 }
 
 /** With all its parents. Node's own way never returns where a file system accepts no directories, as in /proc. */
-export function makeDirectory(path: string): void {
+export function makeDirectory(path: string, mode = 0o700): void {
   const missing: string[] = [];
   for (let at = path; !fs.existsSync(at); at = dirname(at)) missing.unshift(at);
-  for (const each of missing) fs.mkdirSync(each, { mode: 0o700 });
+  for (const each of missing) fs.mkdirSync(each, { mode });
 }

@@ -8,7 +8,7 @@ import { probeDrives } from '../storage/mirror-probe.ts';
 import { MAX_MIRRORS } from '../storage/mirror-route.ts';
 import type { ReadPool } from '../storage/read-pool.ts';
 import type { EngineOptions } from './api.ts';
-import type { ModelFiles } from './model-files.ts';
+import { expertRecords, type ModelFiles } from './model-files.ts';
 
 type Wishes = Pick<EngineOptions, 'mirrors' | 'driveSpeeds' | 'io'>;
 
@@ -53,7 +53,7 @@ export function divideReads(
 ): string[] {
   const { mirrors } = pool.drives;
   if (!mirrors.some(mirror => mirror.files > 0)) return mirrorNotes(mirrors, files);
-  const experts = expertRecords(files);
+  const experts = [...expertRecords(files)];
   const speeds = driveSpeeds?.map(speed => speed * 1e9) ?? probeDrives(pool, { records: experts, places: slots });
   pool.drives.route(speeds);
   const shares = pool.drives.shares(experts);
@@ -80,10 +80,4 @@ function mirrorNotes(mirrors: readonly Mirror[], { checkpoint }: ModelFiles): st
     const has = files > 0 ? [`mirror ${directory} has ${files} of the ${all} files of the model`] : [];
     return [...has, ...notes];
   });
-}
-
-/** Numbers of the routed experts in the record table. */
-function expertRecords({ records, shape }: ModelFiles): number[] {
-  const firsts = records.firstExpert.filter(first => first >= 0);
-  return firsts.flatMap(first => Array.from({ length: shape.experts }, (_, expert) => first + expert));
 }

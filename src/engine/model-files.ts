@@ -78,3 +78,9 @@ function readGenerationEos({ generationConfig, directory }: Checkpoint): readonl
     },
   );
 }
+
+/** Numbers of the routed experts in the record table. */
+export function expertRecords({ records, shape }: Pick<ModelFiles, 'records' | 'shape'>): Int32Array {
+  const firsts = records.firstExpert.filter(first => first >= 0);
+  return Int32Array.from(firsts.flatMap(first => Array.from({ length: shape.experts }, (_, e) => first + e)));
+}

@@ -5,12 +5,13 @@
 
 import { createHash } from 'node:crypto';
 import fs from 'node:fs';
-import { basename, dirname, join, resolve } from 'node:path';
+import { basename, join, resolve } from 'node:path';
 import { ColiError, StorageError } from '../common/errors.ts';
 import { takeLock } from '../common/process-lock.ts';
 import { MIB } from '../common/units.ts';
 import { syncDirectory } from '../common/whole-file.ts';
 import { modelIdentity } from '../engine/identity.ts';
+import { makeDirectory } from '../engine/kv-directory.ts';
 import type { FileIdentity } from '../formats/checkpoint-types.ts';
 import { assertUnchanged } from '../formats/files.ts';
 import { readChunks, sha256File } from './chunks.ts';
@@ -20,6 +21,8 @@ import type { MirrorPlan, MirrorProgress, MirrorRun, PlannedFile, StageReport } 
 
 export const PARTIAL = '.coli-partial';
 const LOCK_FILE = 'coli.mirror.lock';
+/** A mirror is as public as any directory that a user makes. */
+const PUBLIC_MODE = 0o777;
 /** So much is written before it is waited for: progress then tells what the drive does, not what memory takes. */
 const SYNC_EVERY_BYTES = 256 * MIB;
 
@@ -35,7 +38,7 @@ export async function stageMirror(options: StageOptions): Promise<StageReport> {
   try {
     // what must not be written to is refused before anything is made
     planMirror(options);
-    makeDirectory(directory);
+    makeDirectory(directory, PUBLIC_MODE);
     const release = lock(directory);
     try {
       // again, now that nobody else changes it
@@ -168,13 +171,6 @@ class Staging {
       this.#o.onProgress?.({ phase, file, doneBytes: this.#doneBytes, totalBytes: this.#totalBytes });
     };
   }
-}
-
-/** Step by step: Node's own way never returns where the system says that a parent which is there is not, as in /proc. */
-function makeDirectory(path: string): void {
-  if (fs.existsSync(path)) return;
-  makeDirectory(dirname(path));
-  fs.mkdirSync(path);
 }
 
 function lock(directory: string): () => void {
