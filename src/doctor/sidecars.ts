@@ -53,6 +53,7 @@ function usage({ found, options }: Context): Finding {
 /** The memory of the last passes, by which the eviction policy is chosen. */
 function trace({ found, options }: Context): Finding {
   const files = found.files!;
+  if (usageMode(options.usage) !== 'on') return skip('kept only with --usage on');
   const path = usageFiles(files, options)
     .map(place => place + TRACE_SUFFIX)
     .find(isThere);

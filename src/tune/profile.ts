@@ -8,6 +8,7 @@ import { z } from 'zod';
 import { StorageError } from '../common/errors.ts';
 import { configDirectory } from '../common/user-directories.ts';
 import { replaceFile } from '../common/whole-file.ts';
+import { makeDirectory } from '../engine/kv-directory.ts';
 import { MAX_READERS, MAX_THREADS } from '../engine/machine.ts';
 import { readJsonFile } from '../formats/json.ts';
 
@@ -117,7 +118,7 @@ function issueText({ path, message }: z.core.$ZodIssue): string {
 export function requireProfileDirectory(): void {
   const directory = dirname(profilePath(''));
   writing(directory, () => {
-    fs.mkdirSync(directory, { recursive: true });
+    makeDirectory(directory);
     fs.accessSync(directory, fs.constants.W_OK);
   });
 }
@@ -127,7 +128,7 @@ export function saveProfile(profile: Profile): string {
   const path = profilePath(profile.key);
   const text = `${JSON.stringify(profileSchema.parse(profile), null, 1)}\n`;
   writing(path, () => {
-    fs.mkdirSync(dirname(path), { recursive: true });
+    makeDirectory(dirname(path));
     replaceFile(path, text);
   });
   return path;

@@ -117,7 +117,8 @@ test('a directory that cannot be written is told before anything is measured', (
     env: { ...env, XDG_CONFIG_HOME: file },
   });
   expect(status).toBe(1);
-  expect(stderr).toContain('PROFILE_UNWRITABLE');
+  expect(stderr).toContain('colibri/tuning cannot be written');
+  expect(stderr).toContain('XDG_CONFIG_HOME');
 });
 
 test('prompts that are none are refused before anything is measured', () => {
