@@ -73,10 +73,10 @@ function trace({ found, options }: Context): Finding {
 function tuning({ found }: Context): Finding {
   const loaded = loadProfile(found.path!);
   if (loaded.profile) {
-    const { settings, gain, created_at, complete } = loaded.profile;
+    const { settings, created_at, complete } = loaded.profile;
     const names = Object.keys(settings);
     const what = names.length === 0 ? 'nothing was faster than the defaults' : `decides ${names.join(', ')}`;
-    return pass(`${what}${complete ? '' : '; tuning was interrupted'}`, { settings, gain, created_at, complete });
+    return pass(`${what}${complete ? '' : '; tuning was interrupted'}`, { settings, created_at, complete });
   }
   if (loaded.note === null) return pass('none: coli tune makes one');
   return warn(loaded.note, 'run coli tune again', {});

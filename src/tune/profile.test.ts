@@ -29,7 +29,7 @@ const profile = (): Profile => ({
   machine: 'm',
   complete: true,
   settings: { readers: 8, io: 'buffered' },
-  gain: 0.2,
+  together: [],
   trials: [],
 });
 

@@ -46,8 +46,10 @@ export const profileSchema = z.object({
   machine: z.string(),
   complete: z.boolean(),
   settings,
-  /** All of it against none of it. */
-  gain: z.number().nullable(),
+  /** Several settings against none of them; the last says what was kept. */
+  together: z.array(
+    z.object({ settings, kept: z.boolean(), gain: z.number(), before: z.array(sample), after: z.array(sample) }),
+  ),
   trials: z.array(
     z.object({
       knob: z.string(),

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { judge, type Sample, type SearchOptions, search } from './search.ts';
+import { judge, medianPair, type Sample, type SearchOptions, search } from './search.ts';
 import type { Knob, Metric, TunedSettings, TuneFacts } from './settings.ts';
 
 const FACTS: TuneFacts = {
@@ -32,6 +32,7 @@ const run = (options: Partial<SearchOptions> & Pick<SearchOptions, 'measure'>) =
     fixed: new Set(),
     pairs: 3,
     hasTimeFor: () => true,
+    interrupted: () => false,
     onTrial: () => {},
     onProgress: () => {},
     ...options,
@@ -44,16 +45,17 @@ describe('the search', () => {
       prefetch: { off: 1.02, on: 0.97 },
       io: { buffered: 0.7 },
     });
-    const { settings, trials, validation, complete } = await run({ measure });
+    const { settings, trials, together, complete } = await run({ measure });
     expect(settings).toEqual({ readers: 8 });
     expect(complete).toBe(true);
-    expect(validation).toBeCloseTo(0.2, 1);
+    // it was measured against nothing of it already
+    expect(together).toEqual([]);
     const reasons = Object.fromEntries(trials.map(({ knob, value, reason }) => [`${knob} ${value}`, reason]));
     expect(reasons).toMatchObject({
       'io buffered': 'slower',
       'readers 8': 'faster',
       'readers 16': 'slower',
-      'prefetch off': 'less than 3 % of difference',
+      'prefetch off': 'under 3 %',
     });
   });
 
@@ -83,38 +85,58 @@ describe('the search', () => {
     expect(runs.filter(({ metric }) => metric === 'prefill')).toHaveLength(2 * 2 * 3);
   });
 
-  test('does not keep together what only helps alone', async () => {
-    // both are measured as faster, but not with each other: what is kept then does not pass the last comparison
-    let runs = 0;
-    const measure = async (settings: TunedSettings) => {
-      runs++;
-      const lucky = Object.keys(settings).length > 0 && runs <= 6;
-      return sample(lucky ? 120 : 100);
-    };
-    const { settings, trials, validation } = await run({ measure });
-    expect(trials.some(trial => trial.kept)).toBe(true);
-    expect(validation).toBeCloseTo(0);
-    expect(settings).toEqual({});
+  test('several are measured together against none of them', async () => {
+    const { measure } = machine({ io: { buffered: 1.5 }, readers: { 8: 1.2 } });
+    const { settings, together } = await run({ measure });
+    expect(settings).toEqual({ io: 'buffered', readers: 8 });
+    expect(together).toHaveLength(1);
+    expect(together[0]).toMatchObject({ settings, kept: true });
+    expect(together[0].gain).toBeCloseTo(0.8, 1);
+    expect(together[0].before).toHaveLength(3);
   });
 
-  test('stopped early keeps what is known, and says what was not tried', async () => {
-    const { runs, measure } = machine({ io: { buffered: 1.5 } });
-    const interrupted = async (settings: TunedSettings, metric: Metric) =>
-      runs.length >= 8 ? null : measure(settings, metric);
-    const { settings, trials, complete } = await run({ measure: interrupted, hasTimeFor: () => runs.length < 8 });
-    expect(settings).toEqual({ io: 'buffered' });
-    expect(complete).toBe(false);
-    for (const { gain, reason } of trials.slice(1)) {
-      expect(gain).toBeNull();
-      expect(reason).toBe('not tried: no time left');
+  test('what helps alone but not with the others goes, the latest first', async () => {
+    const { measure } = machine({ io: { buffered: 1.5 } });
+    // readers 8 and prefetch off look faster while they are tried; against nothing at all the three are not
+    const moody = async (settings: TunedSettings, metric: Metric) => {
+      const found = (await measure(settings, metric))!;
+      const { readers, prefetch } = settings;
+      const factor =
+        prefetch === 'on' ? 0.1 : prefetch === 'off' ? (tried.has('off') ? 0.5 : 1.5) : readers === 8 ? 1.2 : 1;
+      return { ...found, tokensPerSecond: found.tokensPerSecond * factor, p99Ms: 1 };
+    };
+    const tried = new Set<string>();
+    const { settings, trials, together } = await run({
+      measure: moody,
+      onTrial: ({ value }) => tried.add(String(value)),
+    });
+    expect(trials.filter(trial => trial.kept).map(trial => trial.value)).toEqual(['buffered', 8, 'off']);
+    expect(together.map(({ kept }) => kept)).toEqual([false, true]);
+    expect(settings).toEqual({ io: 'buffered', readers: 8 });
+  });
+
+  test('stopped early keeps what is known, and says why the others were not tried', async () => {
+    for (const byUser of [true, false]) {
+      const { runs, measure } = machine({ io: { buffered: 1.5 } });
+      const { settings, trials, complete } = await run({
+        measure: async (settings, metric) => (runs.length >= 8 ? null : measure(settings, metric)),
+        hasTimeFor: () => runs.length < 8,
+        interrupted: () => byUser && runs.length >= 8,
+      });
+      expect(settings).toEqual({ io: 'buffered' });
+      expect(complete).toBe(false);
+      for (const { gain, reason } of trials.slice(1)) {
+        expect(gain).toBeNull();
+        expect(reason).toBe(byUser ? 'interrupted' : 'no time left');
+      }
     }
   });
 
   test('keeps time for the last comparison', async () => {
-    const { runs, measure } = machine({ io: { buffered: 1.5 } });
-    const { settings, validation, complete } = await run({ measure, hasTimeFor: more => runs.length + more <= 20 });
-    expect(settings).toEqual({ io: 'buffered' });
-    expect(validation).toBeGreaterThan(0.4);
+    const { runs, measure } = machine({ io: { buffered: 1.5 }, readers: { 2: 1.5 } });
+    const { settings, together, complete } = await run({ measure, hasTimeFor: more => runs.length + more <= 20 });
+    expect(settings).toEqual({ io: 'buffered', readers: 2 });
+    expect(together).toHaveLength(1);
     expect(runs.length).toBeLessThanOrEqual(20);
     expect(complete).toBe(false);
   });
@@ -132,16 +154,23 @@ describe('the search', () => {
   });
 });
 
+test('the gain is that of one pair of runs, the middle one', () => {
+  const before = [sample(100), sample(10), sample(50), sample(40)];
+  const after = [sample(110), sample(30), sample(54), sample(44)];
+  expect(medianPair(before, after).map(each => each.tokensPerSecond)).toEqual([100, 110]);
+  expect(judge(before, after).gain).toBeCloseTo(0.1);
+});
+
 test('a gain that makes the slow tokens slower than any run without it is not kept', () => {
   const before = [sample(100, 10), sample(100, 14), sample(100, 11)];
   expect(judge(before, [sample(110, 13), sample(110, 14), sample(110, 30)])).toMatchObject({ kept: true });
   expect(judge(before, [sample(110, 15), sample(110, 15), sample(110, 10)])).toMatchObject({
     kept: false,
-    reason: 'slow tokens got slower',
+    reason: 'slow tokens slower',
   });
   expect(judge(before, [sample(102), sample(102), sample(102)]).kept).toBe(false);
   expect(judge(before, [sample(150), sample(150), sample(99)])).toMatchObject({
     kept: false,
-    reason: 'not faster in every pair',
+    reason: 'not in every pair',
   });
 });

@@ -31,8 +31,16 @@ export interface Trial {
   readonly metric: Metric;
   readonly kept: boolean;
   readonly reason: string;
-  /** Median over pairs of candidate / what was kept before, less 1; null when nothing was measured. */
+  /** Speed of the candidate over that of what was kept before, less 1, in the pair that medianPair gives; null: not measured. */
   readonly gain: number | null;
+  readonly before: readonly Sample[];
+  readonly after: readonly Sample[];
+}
+
+export interface Together {
+  readonly settings: TunedSettings;
+  readonly kept: boolean;
+  readonly gain: number;
   readonly before: readonly Sample[];
   readonly after: readonly Sample[];
 }
@@ -40,8 +48,8 @@ export interface Trial {
 export interface Search {
   readonly settings: TunedSettings;
   readonly trials: readonly Trial[];
-  /** All that was kept against nothing of it; null when nothing was kept. */
-  readonly validation: Trial['gain'];
+  /** Several that were kept, against none of them: the last one, or the one before without the latest setting, and so on. */
+  readonly together: readonly Together[];
   /** False: interrupted, or out of time. */
   readonly complete: boolean;
 }
@@ -55,6 +63,8 @@ export interface SearchOptions {
   readonly pairs: number;
   /** False: so many runs more would take too long, or Ctrl-C was pressed. */
   readonly hasTimeFor: (runs: number) => boolean;
+  /** Ctrl-C was pressed. */
+  readonly interrupted: () => boolean;
   readonly onTrial: (trial: Trial) => void;
   /** Runs that are over, and how many there may be. */
   readonly onProgress: (done: number, total: number) => void;
@@ -64,7 +74,7 @@ export interface SearchOptions {
 class Stopped extends Error {}
 
 export async function search(options: SearchOptions): Promise<Search> {
-  const { facts, fixed, pairs, hasTimeFor, onTrial, onProgress } = options;
+  const { facts, fixed, pairs, hasTimeFor, interrupted, onTrial, onProgress } = options;
   const perTrial = pairs * 2;
   const rows = KNOBS.filter(({ knob }) => !fixed.has(knob)).flatMap(row =>
     row.candidates(facts).map(value => ({ ...row, value })),
@@ -86,32 +96,52 @@ export async function search(options: SearchOptions): Promise<Search> {
     return sample;
   };
 
-  let settings: TunedSettings = {};
+  let kept: readonly Kept[] = [];
   const trials: Trial[] = [];
   for (const { knob, value, metric } of rows) {
-    const before = settings;
-    const after = { ...settings, [knob]: value };
+    const before = settingsOf(kept);
     // the last comparison needs time, too
-    const compared = hasTimeFor(2 * perTrial) ? await compare(measure, metric, before, after, pairs) : null;
-    const trial: Trial = { knob, value, metric, ...(compared ?? NOT_TRIED) };
+    const compared = hasTimeFor(2 * perTrial)
+      ? await compare(measure, metric, before, { ...before, [knob]: value }, pairs)
+      : null;
+    const trial: Trial = { knob, value, metric, ...(compared ?? notTried(interrupted())) };
     // a candidate that was given up early leaves its other runs out
     total -= perTrial - trial.before.length - trial.after.length;
     trials.push(trial);
     onTrial(trial);
-    if (trial.kept) settings = after;
+    if (trial.kept) kept = [...kept, { knob, value, metric }];
   }
-  const found = trials.some(trial => trial.kept);
-  const metric = trials.find(trial => trial.kept)?.metric ?? 'decode';
-  const check = found && hasTimeFor(perTrial) ? await compare(measure, metric, {}, settings, pairs) : null;
-  const complete = trials.every(({ reason }) => reason !== NOT_TRIED.reason) && (!found || check !== null);
-  // together they may do less than each alone
-  if (check !== null && !check.kept) return { settings: {}, trials, validation: check.gain, complete };
-  return { settings, trials, validation: check?.gain ?? null, complete };
+  const together: Together[] = [];
+  // the first was measured against nothing already; together they may do less than each alone
+  while (kept.length > 1 && hasTimeFor(perTrial)) {
+    const settings = settingsOf(kept);
+    const compared = await compare(measure, kept[0].metric, {}, settings, pairs);
+    if (compared === null) break;
+    const helps = compared.gain >= MIN_GAIN;
+    together.push({ settings, kept: helps, gain: compared.gain, before: compared.before, after: compared.after });
+    if (helps) break;
+    kept = kept.slice(0, -1);
+  }
+  const isCompared = kept.length < 2 || together.at(-1)?.kept === true;
+  return {
+    settings: settingsOf(kept),
+    trials,
+    together,
+    complete: isCompared && trials.every(trial => trial.gain !== null),
+  };
 }
 
-type Comparison = Pick<Trial, 'kept' | 'reason' | 'gain' | 'before' | 'after'>;
+type Kept = Pick<Trial, 'knob' | 'value' | 'metric'>;
 
-const NOT_TRIED: Comparison = { kept: false, reason: 'not tried: no time left', gain: null, before: [], after: [] };
+function settingsOf(kept: readonly Kept[]): TunedSettings {
+  return Object.fromEntries(kept.map(({ knob, value }) => [knob, value]));
+}
+
+type Comparison = Pick<Trial, 'kept' | 'reason' | 'before' | 'after'> & { readonly gain: number };
+
+function notTried(interrupted: boolean): Omit<Trial, 'knob' | 'value' | 'metric'> {
+  return { kept: false, reason: interrupted ? 'interrupted' : 'no time left', gain: null, before: [], after: [] };
+}
 
 /** A B, B A, A B ...; null when it was interrupted before the last. */
 async function compare(
@@ -153,11 +183,19 @@ const FASTER = 'faster';
 
 function reasonOf(gain: number, always: boolean, isSteady: boolean): string {
   if (gain <= -MIN_GAIN) return 'slower';
-  if (gain < MIN_GAIN) return `less than ${MIN_GAIN * 100} % of difference`;
-  if (!always) return 'not faster in every pair';
-  return isSteady ? FASTER : 'slow tokens got slower';
+  if (gain < MIN_GAIN) return `under ${MIN_GAIN * 100} %`;
+  if (!always) return 'not in every pair';
+  return isSteady ? FASTER : 'slow tokens slower';
 }
 
 function gainOf(before: readonly Sample[], after: readonly Sample[]): number {
-  return median(after.map((sample, i) => sample.tokensPerSecond / before[i].tokensPerSecond)) - 1;
+  const [a, b] = medianPair(before, after);
+  return b.tokensPerSecond / a.tokensPerSecond - 1;
+}
+
+/** The pair of runs whose gain is in the middle of all; of two in the middle, the smaller. */
+export function medianPair(before: readonly Sample[], after: readonly Sample[]): readonly [Sample, Sample] {
+  const pairs = before.map((sample, i) => [sample, after[i]] as const);
+  pairs.sort(([a, b], [c, d]) => b.tokensPerSecond / a.tokensPerSecond - d.tokensPerSecond / c.tokensPerSecond);
+  return pairs[(pairs.length - 1) >> 1];
 }

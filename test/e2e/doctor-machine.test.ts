@@ -210,7 +210,7 @@ describe('beside the model', () => {
       machine: 'm',
       complete: true,
       settings: { readers: 6 },
-      gain: 0.1,
+      together: [],
       trials: [],
     });
     expect(await one('sidecars.tune')).toMatchObject({ status: 'pass', details: { settings: { readers: 6 } } });

@@ -96,7 +96,7 @@ test('Ctrl-C keeps what is known so far', async () => {
   const profile = profileSchema.parse(JSON.parse(readFileSync(profileFile(), 'utf8')));
   expect(profile.complete).toBe(false);
   expect(profile.trials[0].after).toHaveLength(1);
-  expect(profile.trials.at(-1)!.reason).toBe('not tried: no time left');
+  expect(profile.trials.at(-1)!.reason).toBe('interrupted');
 });
 
 test('Ctrl-C before anything is known leaves an earlier profile alone', async () => {

@@ -12,7 +12,7 @@ import {
   requireProfileDirectory,
   saveProfile,
 } from '../../tune/profile.ts';
-import { type Search, search } from '../../tune/search.ts';
+import { type Search, search, type Trial } from '../../tune/search.ts';
 import type { Knob, TuneFacts } from '../../tune/settings.ts';
 import { EXIT_INTERRUPTED, Interrupts } from '../interrupts.ts';
 import { DECIDED_BY_PLANS, modelDirectory, packageVersion } from '../model.ts';
@@ -54,6 +54,7 @@ export async function tune(flags: TuneFlags): Promise<number> {
       facts,
       fixed: fixedKnobs(flags),
       pairs: flags.pairs,
+      interrupted: () => interrupted,
       hasTimeFor: runs => !signal.aborted && performance.now() + runs * mean(runTimes) < endMs,
       measure: async (settings, metric) => {
         const from = performance.now();
@@ -121,7 +122,11 @@ function promptLines(path: string): string[] {
   });
 }
 
-function profileOf(directory: string, { settings, trials, validation, complete }: Search): Profile {
+function copied<T extends Pick<Trial, 'before' | 'after'>>(measured: T) {
+  return { ...measured, before: [...measured.before], after: [...measured.after] };
+}
+
+function profileOf(directory: string, { settings, trials, together, complete }: Search): Profile {
   return {
     version: PROFILE_VERSION,
     key: profileKey(directory),
@@ -131,7 +136,7 @@ function profileOf(directory: string, { settings, trials, validation, complete }
     machine: machineText(),
     complete,
     settings,
-    gain: validation,
-    trials: trials.map(trial => ({ ...trial, before: [...trial.before], after: [...trial.after] })),
+    together: together.map(copied),
+    trials: trials.map(copied),
   };
 }
