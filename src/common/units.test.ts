@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { formatBytes, formatSeconds, MIB, parseSize, sizeFlag } from './units.ts';
+import { exactSize, formatBytes, formatSeconds, MIB, parseSize, sizeFlag } from './units.ts';
 
 describe('sizes', () => {
   test.each([
@@ -54,4 +54,18 @@ test.each([
   [Number.POSITIVE_INFINITY, 'unknown'],
 ])('%d seconds are %s', (seconds, text) => {
   expect(formatSeconds(seconds)).toBe(text);
+});
+
+test.each([
+  [0, '0'],
+  [1000, '1000'],
+  [1536, '1536'],
+  [10240, '10K'],
+  [2147483648, '2G'],
+  [2388 * MIB, '2388M'],
+  [MIB + 1, '1048577'],
+  [1024 ** 4, '1T'],
+])('%d is typed as %s', (bytes, text) => {
+  expect(exactSize(bytes)).toBe(text);
+  expect(parseSize(text)).toBe(bytes);
 });

@@ -35,6 +35,15 @@ export function sizeFlag(bytes: number): string {
   return `${Math.ceil(bytes / MIB)}M`;
 }
 
+/** A size as people type it, without rounding: 2147483648 -> "2G", 1000 -> "1000". */
+export function exactSize(bytes: number): string {
+  for (const unit of 'TGMK') {
+    const size = parseSize(`1${unit}`);
+    if (bytes >= size && bytes % size === 0) return `${bytes / size}${unit}`;
+  }
+  return String(bytes);
+}
+
 /** "400M" -> 419430400. Accepts K, M, G, T with an optional "iB" or "B"; powers of 1024. */
 export function parseSize(text: string): number {
   const match = /^(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?$/i.exec(text.trim());

@@ -21,7 +21,7 @@ import { automaticBudget, MAX_THREADS, memoryFacts, physicalCores } from './mach
 import type { ModelFiles } from './model-files.ts';
 import { affordableLanes, type OverheadTerms, overheadTerms, stripperBytes, stripsTypes, sumOf } from './overhead.ts';
 import { makePlan, type Planned } from './plan.ts';
-import { checkPlan, checkPlanModel, firstStartSurplus } from './plan-options.ts';
+import { checkPlan, checkPlanModel, firstStartSurplus, planBy } from './plan-options.ts';
 import { routingBytes } from './routing.ts';
 import { Weights } from './weights.ts';
 
@@ -123,8 +123,10 @@ export interface PlannedModel extends Planned<BuiltModel> {
 export function planModel(files: ModelFiles, options: EngineOptions, arenaBytes?: number): PlannedModel {
   const plan = typeof options.plan === 'object' ? options.plan : null;
   if (plan) checkPlanModel(plan, files);
-  const planned = planAffordable(files, options, arenaBytes);
-  if (plan) checkPlan(plan, planned);
+  const make = () => planAffordable(files, options, arenaBytes);
+  if (!plan) return make();
+  const planned = planBy(plan, (options.reserveBytes ?? 0) > 0, make);
+  checkPlan(plan, planned);
   return planned;
 }
 

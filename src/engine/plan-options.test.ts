@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { ColiError } from '../common/errors.ts';
+import { type ColiError, UsageError } from '../common/errors.ts';
 import { MIB } from '../common/units.ts';
 import type { EngineOptions } from './api.ts';
 import { inspectModel } from './describe.ts';
@@ -87,15 +87,19 @@ describe('a plan that is refused', () => {
     ['expertSlots', 51, '--expert-slots', 'settings.expert_slots'],
     ['expertShare', 0.5, '--expert-slots', 'settings.expert_slots'],
     ['slots', 1, '--slots', 'settings.sessions'],
-    ['chunk', 16, 'chunk', 'settings.chunk_tokens'],
-    ['readers', 4, 'readers', 'settings.readers'],
+    ['chunk', 16, '--chunk', 'settings.chunk_tokens'],
+    ['readers', 4, '--readers', 'settings.readers'],
     ['kv', 'bf16', '--kv', 'settings.kv'],
     ['activations', 'exact', '--activations', 'settings.activations'],
   ])('%s %s contradicts it', (option, value, flag, field) => {
-    const { code, message, details } = refusal(() => withPlan({ model: NANO, plan, [option]: value }));
-    expect(code).toBe('PLAN_CONFLICT');
-    expect(message).toContain(`${flag} ${value} contradicts the plan, whose ${field} is`);
-    expect(details).toMatchObject({ flag, path: field });
+    const error = refusal(() => withPlan({ model: NANO, plan, [option]: value }));
+    // exit code 2
+    expect(error).toBeInstanceOf(UsageError);
+    expect(error.code).toBe('PLAN_CONFLICT');
+    const typed = value === 800 * MIB ? '800M' : value === 0.5 ? '50%' : value;
+    expect(error.message).toContain(`${flag} ${typed} contradicts the plan, whose ${field} is`);
+    if (flag === '--ram') expect(error.message).toMatch(/ is 700M$/);
+    expect(error.details).toMatchObject({ flag, path: field });
   });
 
   test('of another model', () => {
@@ -110,8 +114,20 @@ describe('a plan that is refused', () => {
     const { code, hint } = refusal(() => inspectModel(more));
     // its budget has room, but what it says is what may be taken
     expect(code).toBe('PLAN_OUTGROWN');
-    expect(hint).toContain('coli plan --serve');
-    expect(refusal(() => inspectModel({ ...more, reserveBytes: 900 * MIB })).code).toBe('RAM_TOO_SMALL');
+    expect(hint).toBe('make it again with coli plan --out FILE, with --serve');
+  });
+
+  test('for what needs more than its budget, of which --ram could only contradict the plan', () => {
+    const { code, hint } = refusal(() => inspectModel({ model: NANO, plan: saved(plan), reserveBytes: 900 * MIB }));
+    expect(code).toBe('PLAN_OUTGROWN');
+    expect(hint).toMatch(/^make it again with coli plan --out FILE, with --serve and --ram \d+M or more$/);
+    // as one of an older build, which counted less
+    const tight = plan.memory.smallest_budget_bytes - 20 * MIB;
+    const older = { ...plan, memory: { ...plan.memory, budget_bytes: tight, total_bytes: tight } };
+    const error = refusal(() => inspectModel({ model: NANO, plan: saved(older) }));
+    expect(error.code).toBe('PLAN_OUTGROWN');
+    expect(error.message).toMatch(/the version \(0\) that it was made with$/);
+    expect(error.hint).toMatch(/^make it again with coli plan --out FILE, with --ram \d+M or more$/);
   });
 
   test('where it does not fit any more', () => {

@@ -1,7 +1,7 @@
 /** Loading by a plan that was made before: it is read, held against what else was asked for, and obeyed or refused. */
 
-import { ColiError, PlanError, RequestError } from '../common/errors.ts';
-import { formatBytes } from '../common/units.ts';
+import { ColiError, PlanError, UsageError } from '../common/errors.ts';
+import { exactSize, formatBytes, sizeFlag } from '../common/units.ts';
 import { readJsonObject } from '../formats/json.ts';
 import type { EngineOptions } from './api.ts';
 import { modelIdentity } from './identity.ts';
@@ -13,7 +13,7 @@ import { PLAN_VERSION, type PlanFile, planSchema } from './plan-schema.ts';
 /** A model of the most layers that are read has a tenth of this. */
 const MAX_PLAN_BYTES = 4 * 2 ** 20;
 
-const AGAIN = 'make it again with coli plan --json';
+const AGAIN = 'make it again with coli plan --out FILE';
 
 /** Throws PlanError: PLAN_UNREADABLE, PLAN_VERSION, PLAN_INVALID (`details.path` names the field). */
 export function readPlanFile(path: string): PlanFile {
@@ -60,13 +60,13 @@ const DECIDED = [
   ['expertSlots', '--expert-slots', 'settings.expert_slots', plan => plan.settings.expert_slots],
   ['expertShare', '--expert-slots', 'settings.expert_slots', () => undefined],
   ['slots', '--slots', 'settings.sessions', plan => plan.settings.sessions],
-  ['chunk', 'chunk', 'settings.chunk_tokens', plan => plan.settings.chunk_tokens],
-  ['readers', 'readers', 'settings.readers', plan => plan.settings.readers],
+  ['chunk', '--chunk', 'settings.chunk_tokens', plan => plan.settings.chunk_tokens],
+  ['readers', '--readers', 'settings.readers', plan => plan.settings.readers],
   ['kv', '--kv', 'settings.kv', plan => plan.settings.kv],
   ['activations', '--activations', 'settings.activations', plan => plan.settings.activations],
 ] as const satisfies readonly (readonly [keyof EngineOptions, string, string, (plan: PlanFile) => unknown])[];
 
-/** Fills in what the plan of `options.plan` decides. Throws what readPlanFile throws, and RequestError PLAN_CONFLICT. */
+/** Fills in what the plan of `options.plan` decides. Throws what readPlanFile throws, and UsageError PLAN_CONFLICT. */
 export function withPlan(options: EngineOptions): EngineOptions {
   if (options.plan === undefined) return options;
   const plan = typeof options.plan === 'string' ? readPlanFile(options.plan) : parsePlan(options.plan, 'the plan');
@@ -75,9 +75,9 @@ export function withPlan(options: EngineOptions): EngineOptions {
     const given = options[option];
     const value = read(plan);
     if (given !== undefined && given !== value) {
-      throw new RequestError(
+      throw new UsageError(
         'PLAN_CONFLICT',
-        `${flag} ${given} contradicts the plan, whose ${field} is ${value ?? 'a number'}`,
+        `${flag} ${asTyped(option, given)} contradicts the plan, whose ${field} is ${asTyped(option, value)}`,
         {
           hint: `leave ${flag} or the plan out`,
           details: { flag, path: field, given, planned: value },
@@ -89,19 +89,55 @@ export function withPlan(options: EngineOptions): EngineOptions {
   return { ...options, ...decided, plan };
 }
 
+function asTyped(option: keyof EngineOptions, value: unknown): string {
+  if (value === undefined) return 'a number';
+  if (option === 'ram' && typeof value === 'number') return exactSize(value);
+  return option === 'expertShare' ? `${100 * (value as number)}%` : String(value);
+}
+
+/** Plans by a plan. What does not fit its budget has outgrown it: a larger --ram beside it would only contradict it. */
+export function planBy<T>(plan: PlanFile, server: boolean, make: () => T): T {
+  try {
+    return make();
+  } catch (error) {
+    if (!(error instanceof PlanError && error.code === 'RAM_TOO_SMALL')) throw error;
+    const needed = error.details['smallestBudget'] as number;
+    throw outgrown(plan, { server, needed, budget: needed, cause: error });
+  }
+}
+
+interface Needs {
+  /** A server is asked for. */
+  readonly server: boolean;
+  readonly needed: number;
+  /** What --ram must be at least; undefined: as it was. */
+  readonly budget?: number;
+  readonly cause?: unknown;
+}
+
+function outgrown(plan: PlanFile, { server, needed, budget, cause }: Needs): PlanError {
+  const { total_bytes: planned } = plan.memory;
+  const why =
+    server && !plan.settings.server
+      ? 'it was made without --serve'
+      : `a plan holds for the flags and the version (${plan.colibri}) that it was made with`;
+  const flags = [
+    ...(server ? ['--serve'] : []),
+    ...(budget === undefined ? [] : [`--ram ${sizeFlag(budget)} or more`]),
+  ];
+  const more = flags.length === 0 ? '' : `, with ${flags.join(' and ')}`;
+  return new PlanError(
+    'PLAN_OUTGROWN',
+    `what is asked for takes ${formatBytes(needed)}, ${formatBytes(needed - planned)} more than the plan's memory.total_bytes; ${why}`,
+    { hint: AGAIN + more, details: { path: 'memory.total_bytes', planned, needed }, cause },
+  );
+}
+
 /** After planning by a plan: everything still fits. Throws PlanError. */
 export function checkPlan(plan: PlanFile, planned: PlannedModel, facts = memoryFacts()): void {
+  const server = planned.overhead.server > 0;
   const total = planned.summary.total - firstStartSurplus(plan, planned.overhead.firstStart);
-  if (total > plan.memory.total_bytes) {
-    throw new PlanError(
-      'PLAN_OUTGROWN',
-      `what is asked for takes ${formatBytes(total)}; the plan's memory.total_bytes is ${formatBytes(plan.memory.total_bytes)}`,
-      {
-        hint: plan.settings.server ? AGAIN : 'make it again, for a server with coli plan --serve',
-        details: { path: 'memory.total_bytes', planned: plan.memory.total_bytes, needed: total },
-      },
-    );
-  }
+  if (total > plan.memory.total_bytes) throw outgrown(plan, { server, needed: total });
   const free = Math.min(facts.availableBytes, facts.cgroupLeftBytes ?? Number.POSITIVE_INFINITY);
   if (planned.summary.total <= free) return;
   throw new PlanError(
@@ -122,7 +158,7 @@ export function checkPlanModel(plan: PlanFile, files: ModelFiles): void {
     'PLAN_OTHER_MODEL',
     `the plan is for another model (model.identity): ${plan.model.family} in ${plan.model.directory}`,
     {
-      hint: `make one for ${files.checkpoint.directory} with coli plan --json`,
+      hint: `make one with coli plan --model ${files.checkpoint.directory} --out FILE`,
       details: { path: 'model.identity', planned: plan.model.identity, identity },
     },
   );

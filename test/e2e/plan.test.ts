@@ -49,7 +49,7 @@ describe('a plan that is written and used', () => {
 
   test('not with a flag that contradicts it', () => {
     const { status, stdout } = coli('run', '--model', PACK, '--plan', file, '--ctx', '64', '--json', 'hello');
-    expect(status).toBe(1);
+    expect(status).toBe(2);
     const { error } = JSON.parse(stdout);
     expect(error.code).toBe('PLAN_CONFLICT');
     expect(error.message).toContain('--ctx 64 contradicts the plan, whose settings.context is 128');
@@ -63,7 +63,9 @@ describe('a plan that is written and used', () => {
     writeFileSync(damaged, readFileSync(file, 'utf8').slice(0, 500));
     const { status, stderr } = coli('run', '--model', PACK, '--plan', damaged, 'hello');
     expect(status).toBe(1);
-    expect(stderr).toMatch(/^coli: the plan cannot be read: .*damaged\.json.*; make it again with coli plan --json$/m);
+    expect(stderr).toMatch(
+      /^coli: the plan cannot be read: .*damaged\.json.*; make it again with coli plan --out FILE$/m,
+    );
   });
 });
 
