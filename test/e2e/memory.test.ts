@@ -118,7 +118,10 @@ describe.skipIf('reason' in disk)(`a model of 1.6 GB${'reason' in disk ? `: ${di
 
   test('a refusal names the smallest budget; that works and is kept, one MiB less is refused', async () => {
     const flags = ['--threads', '2', '--max-tokens', '4', PROMPT.slice(0, 40)];
-    const refused = await run('150M', flags);
+    let refused = await run('150M', flags);
+    // sources that have changed since the other tests are stripped once more
+    if (refused.stdout.includes('first start from source')) refused = await run('150M', flags);
+    expect(refused.stdout).not.toContain('first start from source');
     expect(refused.status).toBe(1);
     const { error } = JSON.parse(refused.stdout);
     expect(error.code).toBe('RAM_TOO_SMALL');
