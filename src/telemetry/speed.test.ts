@@ -8,6 +8,7 @@ const decode = {
   steps: 10,
   decodeRows: 10,
   totalUs: 1e6,
+  waitUs: 0,
   pinnedBytes: 40 * MB,
   cachedBytes: 60 * MB,
   aheadBytes: 50 * MB,
@@ -56,4 +57,15 @@ it('goes by what could be measured, and says nothing without a token or without 
   expect(speedOf({ ...decode, decodeRows: 0 }, limits)).toBeNull();
   const nothing = { diskBytesPerSecond: null, memoryBytesPerSecond: null, computeUs: null };
   expect(speedOf(decode, { ...limits, ...nothing })).toBeNull();
+});
+
+it('goes by what the run has reached where the machine looked slower when it was measured', () => {
+  const waited = { ...decode, waitUs: 300_000 };
+  const slow = { ...limits, diskBytesPerSecond: 10 * MB, memoryBytesPerSecond: 10 * MB, computeUs: 131_000 };
+  const speed = speedOf(waited, slow)!;
+  expect(speed).toMatchObject({ diskUs: 100_000, computeUs: 70_000, phi: 1 });
+  const memory = speedOf(waited, { ...slow, diskBytesPerSecond: null, computeUs: null })!;
+  expect(memory).toMatchObject({ memoryUs: 100_000, phi: 1, limit: 'DRAM' });
+  const compute = speedOf(waited, { ...limits, diskBytesPerSecond: null, computeUs: 131_000 })!;
+  expect(compute).toMatchObject({ computeUs: 70_000, phi: 0.7, limit: 'compute' });
 });
