@@ -74,7 +74,9 @@ test('what a person wants to know has a row', () => {
 
 test('without measurements the speed is unknown, and nothing stands for a number', () => {
   const text = planText(plain);
-  expect(row(text, 'speed')).toBe('unknown: nothing has been measured');
+  expect(row(text, 'speed')).toMatch(
+    /^unknown: neither the disk with 4 reads at a time nor the processor .* has been measured$/,
+  );
   for (const name of ['disk', 'machine', 'prompt', 'plan']) expect(row(text, name)).toBeUndefined();
   expect(text).not.toMatch(/undefined|NaN|null/);
 });
@@ -88,6 +90,25 @@ test('no hits are guessed when every expert has its place', async () => {
 test('info tells memory in the same words', () => {
   const info = infoText('0', inspectModel(OPTIONS));
   for (const name of ['ceiling', 'in memory', 'experts']) expect(row(planText(plain), name)).toBe(row(info, name));
+});
+
+test('the limit is called as run --profile calls it', () => {
+  const prediction = { ...measured.prediction!, limited_by: 'compute' as const };
+  expect(row(planText({ ...measured, prediction }), 'speed')).toMatch(/; limit: arithmetic$/);
+});
+
+test('where no further session fits, nothing is said of its price', () => {
+  const told = (fit: number, free: number) =>
+    row(
+      planText({
+        ...plain,
+        concurrency: { bytes_per_session: 1e6, sessions_that_fit: fit, sessions_without_losing_slots: free },
+      }),
+      'sessions',
+    );
+  expect(told(1, 1)).toBe('1 of 1.00 MB; no more fit');
+  expect(told(3, 1)).toBe('1 of 1.00 MB; at most 3 fit; each further one takes places of experts');
+  expect(told(3, 2)).toBe('1 of 1.00 MB; at most 3 fit; up to 2 cost no expert its place');
 });
 
 test('a terminal of 80 columns is enough', () => {

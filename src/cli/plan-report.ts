@@ -2,13 +2,14 @@
 
 import { formatBytes, formatSeconds, sizeFlag } from '../common/units.ts';
 import type { PlanFile, PlanSummary } from '../engine/api.ts';
+import { unmeasured } from '../engine/plan-advice.ts';
 import { memoryRows } from './memory-rows.ts';
 import { count, duration, percent, plural, speedFigure, table } from './report.ts';
 
 const LIMITS = {
   disk: 'reading experts from the disk',
   memory: 'reading weights from memory',
-  compute: 'multiplying',
+  compute: 'arithmetic',
   latency: 'waiting of the threads for each other',
 } as const;
 
@@ -72,7 +73,9 @@ function hitRows({ experts, traffic, prediction }: PlanFile): string[][] {
   return [['hits', `${uses}: ${read} are read for each token${seconds}`]];
 }
 
-function speedRows({ ceilings: { disk, memory, compute }, prediction, settings }: PlanFile): string[][] {
+function speedRows(plan: PlanFile): string[][] {
+  const { ceilings, prediction, settings } = plan;
+  const { disk, memory, compute } = ceilings;
   const when = (fresh: boolean, measured: string) => (fresh ? 'now' : measured.slice(0, 10));
   const rows: string[][] = [];
   if (disk) {
@@ -87,7 +90,7 @@ function speedRows({ ceilings: { disk, memory, compute }, prediction, settings }
     const figures = `memory ${speed(memory.bytes_per_second)}, ${settings.kernels}, ${plural(settings.threads, 'thread')}`;
     rows.push(['machine', `${figures}; measured ${when(memory.fresh, memory.measured)}`]);
   }
-  if (prediction === null) return [...rows, ['speed', 'unknown: nothing has been measured']];
+  if (prediction === null) return [...rows, ['speed', `unknown: ${unmeasured(plan)}`]];
   const { decode_tokens_per_second: range, decode_likely_tokens_per_second: likely } = prediction;
   const prompt = `${plural(prediction.prompt_tokens, 'token')} in ${prediction.prompt_seconds < 60 ? duration(prediction.prompt_seconds) : formatSeconds(prediction.prompt_seconds)}`;
   return [
@@ -102,10 +105,12 @@ function speedRows({ ceilings: { disk, memory, compute }, prediction, settings }
 
 function sessions({ settings, concurrency, experts }: PlanFile): string {
   const { sessions_that_fit: fit, sessions_without_losing_slots: free, bytes_per_session: each } = concurrency;
+  const used = `${settings.sessions} of ${formatBytes(each)}`;
+  if (fit <= settings.sessions) return `${used}; no more fit`;
   const cost =
     free > settings.sessions ? `up to ${free} cost no expert its place` : 'each further one takes places of experts';
-  const all = experts.slots >= experts.total ? '' : `; ${cost}`;
-  return `${settings.sessions} of ${formatBytes(each)}; at most ${fit} fit${all}`;
+  const all = experts.slots >= experts.total && free >= fit ? '' : `; ${cost}`;
+  return `${used}; at most ${fit} fit${all}`;
 }
 
 function speed(bytesPerSecond: number): string {

@@ -15,6 +15,7 @@ import { type ModelFiles, readModel } from './model-files.ts';
 import { MAX_SLOTS, type PlannedModel, planModel } from './model-plan.ts';
 import { firstStartExtra } from './overhead.ts';
 import { nextStep } from './plan-advice.ts';
+import { budgetFinder } from './plan-budget.ts';
 import { bytesPerToken, expertSizes, residentByRole, type Traffic, trafficOf } from './plan-facts.ts';
 import { hitRates } from './plan-hits.ts';
 import { withPlan } from './plan-options.ts';
@@ -28,7 +29,7 @@ import {
   tokenTime,
 } from './plan-prediction.ts';
 import { PLAN_VERSION, type PlanFile } from './plan-schema.ts';
-import { planWarnings } from './plan-warnings.ts';
+import { contextNote, planWarnings } from './plan-warnings.ts';
 
 /** The hit rates for which every plan has a row. */
 const HIT_RATES = [0, 0.25, 0.5, 0.75, 0.9, 0.97];
@@ -96,9 +97,13 @@ export async function makePlanFile(wish: PlanWish): Promise<PlanFile> {
     concurrency: concurrencyPart(files, { ...options, expertSlots: wish.options.expertSlots }, planned),
     notes: [...planned.notes, kernels.warning, opened.note].filter(note => note !== null),
   } as const satisfies Omit<PlanFile, 'warnings' | 'next_step'>;
+  const cut = options.context === undefined ? contextNote(facts) : null;
+  if (cut !== null) facts.notes.push(cut);
   const automatic = options.plan === undefined && (options.ram ?? 'auto') === 'auto';
-  const warnings = planWarnings({ plan: facts, automatic, defaultContext: options.context === undefined });
-  return { ...facts, warnings, next_step: nextStep({ ...facts, warnings }) };
+  const { chunk, threads } = wish.options;
+  const budgetFor = budgetFinder(files, { ...options, plan: undefined, chunk, threads }, planned);
+  const warnings = planWarnings({ plan: facts, automatic, budgetFor });
+  return { ...facts, warnings, next_step: nextStep({ ...facts, warnings }, budgetFor) };
 }
 
 function mainMoeLayers({ shape }: ModelFiles): number {

@@ -1,9 +1,10 @@
 import { fileURLToPath } from 'node:url';
 import { beforeAll, describe, expect, test } from 'vitest';
-import { nextStep } from './plan-advice.ts';
+import { nextStep, unmeasured } from './plan-advice.ts';
+import type { Budget } from './plan-budget.ts';
 import { makePlanFile } from './plan-document.ts';
 import type { PlanFile } from './plan-schema.ts';
-import { planWarnings } from './plan-warnings.ts';
+import { contextNote, planWarnings } from './plan-warnings.ts';
 
 const NANO = fileURLToPath(new URL('../../models/nano', import.meta.url));
 
@@ -27,8 +28,11 @@ function changed(change: Deep<PlanFile>): PlanFile {
   return merged as PlanFile;
 }
 
-function codes(change: Deep<PlanFile> = {}, { automatic = false, defaultContext = false } = {}): string[] {
-  return planWarnings({ plan: changed(change), automatic, defaultContext }).map(({ code }) => code);
+/** As if planning anew had found it. */
+const budgetFor = (slots: number): Budget => ({ bytes: slots * 2 ** 24, flags: `--ram ${slots * 16}M` });
+
+function codes(change: Deep<PlanFile> = {}, { automatic = false } = {}): string[] {
+  return planWarnings({ plan: changed(change), automatic, budgetFor }).map(({ code }) => code);
 }
 
 const speed = (bytes_per_second: number) => ({ bytes_per_second, median_read_us: 1, p99_read_us: 2 });
@@ -80,18 +84,36 @@ describe('warnings', () => {
     expect(codes(tight)).toEqual([]);
   });
 
-  test('a context that nobody asked for', () => {
+  test('a context that is not all is told, and is nothing to be warned of', () => {
     const cut = { settings: { context: 512 } };
-    expect(codes(cut, { defaultContext: true })).toEqual(['CONTEXT_CUT']);
     expect(codes(cut)).toEqual([]);
-    expect(codes({}, { defaultContext: true })).toEqual([]);
+    expect(contextNote(changed(cut))).toMatch(
+      /^CONTEXT_CUT: the context is 512 of the \d+ tokens that the model takes/,
+    );
+    expect(contextNote(changed({ settings: { context: plain.model.max_context } }))).toBeNull();
+  });
+
+  test('a budget that is recommended is one that was tried', () => {
+    const [{ hint }] = planWarnings({ plan: changed(some(24)), automatic: false, budgetFor });
+    expect(hint).toContain(`give --ram ${48 * 16}M or more`);
+    const [unknown] = planWarnings({ plan: changed(some(24)), automatic: false, budgetFor: () => null });
+    expect(unknown.hint).toContain('give more --ram, or');
+  });
+
+  test('passes of one token are told in the singular', () => {
+    const [{ message }] = planWarnings({
+      plan: changed({ ...some(48), settings: { chunk_tokens: 1 } }),
+      automatic: false,
+      budgetFor,
+    });
+    expect(message).toContain('computed one token at a time');
   });
 
   test('every one has a next step', () => {
     for (const { message, hint } of planWarnings({
       plan: changed({ ...some(10), machine: { direct_io: false, available_bytes: 1 } }),
       automatic: true,
-      defaultContext: true,
+      budgetFor,
     })) {
       expect(message).not.toBe('');
       expect(hint).not.toBe('');
@@ -115,8 +137,8 @@ describe('the next step', () => {
   });
 
   test.each<[string, RegExp | null, Deep<PlanFile>]>([
-    ['nothing measured', /^coli plan --measure/, {}],
-    ['room for every expert', /^--ram \d+M: every expert then stays in memory/, limited('disk')],
+    ['nothing measured', /^coli plan --measure: neither the disk .* nor the processor .* has been measured/, {}],
+    ['room for every expert', /^--ram 3072M: every expert then stays in memory/, limited('disk')],
     [
       'no room, and large weights',
       /^coli convert: experts of 4 bits are 3.8 times smaller/,
@@ -131,12 +153,23 @@ describe('the next step', () => {
       /^more memory: .* or a faster disk/,
       { ...limited('disk'), machine: { available_bytes: 1 } },
     ],
-    ['idle threads', /^--threads 8/, { ...limited('compute'), settings: { threads: 2 } }],
+    ['idle threads', /^--threads 8: arithmetic takes longest/, { ...limited('compute'), settings: { threads: 2 } }],
     ['all threads busy', null, { ...limited('compute'), settings: { threads: 8 } }],
     ['memory as fast as it is', null, limited('memory')],
   ])('%s', (_, expected, change) => {
-    const step = nextStep({ ...changed(change), warnings: [] });
+    const step = nextStep({ ...changed(change), warnings: [] }, budgetFor);
     if (expected === null) expect(step).toBeNull();
     else expect(step).toMatch(expected);
+  });
+
+  test('what was not measured is named with its setting', () => {
+    const settings = { settings: { readers: 3, threads: 1 } };
+    const compute = { job_us: 1, layouts: {}, measured: '', fresh: true };
+    expect(unmeasured(changed({ ...settings, ceilings: { disk: null, compute } }))).toBe(
+      'the disk with 3 reads at a time has not been measured',
+    );
+    expect(unmeasured(changed({ ...settings, ceilings: { ...disk(1, 1), compute: null } }))).toMatch(
+      /^the processor with .* and 1 thread has not been measured$/,
+    );
   });
 });

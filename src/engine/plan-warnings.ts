@@ -1,6 +1,7 @@
 /** What somebody should know before loading with a plan. Codes are stable; docs/formats.md lists them. */
 
-import { formatBytes, sizeFlag } from '../common/units.ts';
+import { formatBytes } from '../common/units.ts';
+import type { BudgetFor } from './plan-budget.ts';
 import type { PlanFile, PlanWarning } from './plan-schema.ts';
 
 /** A cache that holds less than the experts of so many tokens hardly helps. */
@@ -16,8 +17,7 @@ export interface WarningFacts {
   readonly plan: Omit<PlanFile, 'warnings' | 'next_step'>;
   /** The budget was worked out, not given. */
   readonly automatic: boolean;
-  /** The context was not asked for. */
-  readonly defaultContext: boolean;
+  readonly budgetFor: BudgetFor;
 }
 
 export function planWarnings(facts: WarningFacts): PlanWarning[] {
@@ -45,11 +45,11 @@ function memoryWarnings({ plan: { memory, machine }, automatic }: WarningFacts):
   return warnings;
 }
 
-function cacheWarnings({ plan: { model, memory, experts } }: WarningFacts): PlanWarning[] {
+function cacheWarnings({ plan: { model, experts }, budgetFor }: WarningFacts): PlanWarning[] {
   const { slots, total, slots_per_token: needed } = experts;
   if (slots >= total || slots >= RECOMMENDED_TOKENS * needed) return [];
   const wanted = Math.min(total, RECOMMENDED_TOKENS * needed);
-  const ram = memory.total_bytes + (wanted - slots) * memory.slot_bytes;
+  const budget = budgetFor(wanted);
   const few = slots < needed;
   return [
     {
@@ -57,7 +57,7 @@ function cacheWarnings({ plan: { model, memory, experts } }: WarningFacts): Plan
       message: few
         ? `${slots} expert slots are fewer than the ${needed} experts of one token (${model.moe_layers} layers x ${model.experts_per_token}): hardly any expert is still there when it is needed again`
         : `${slots} expert slots hold the experts of ${(slots / needed).toFixed(1)} tokens; from ${RECOMMENDED_TOKENS} on many are needed again in time`,
-      hint: `give --ram ${sizeFlag(ram)} or more, or a smaller --ctx`,
+      hint: `give ${budget ? `${budget.flags} or more` : 'more --ram'}, or a smaller --ctx`,
     },
   ];
 }
@@ -94,21 +94,20 @@ function readWarnings({ plan: { machine, memory, experts, ceilings, traffic, mod
   return warnings;
 }
 
-function shapeWarnings({ plan: { model, settings, experts }, defaultContext }: WarningFacts): PlanWarning[] {
+function shapeWarnings({ plan: { settings, experts } }: WarningFacts): PlanWarning[] {
   const warnings: PlanWarning[] = [];
-  if (defaultContext && settings.context < model.max_context) {
-    warnings.push({
-      code: 'CONTEXT_CUT',
-      message: `the context is ${settings.context} of the ${model.max_context} tokens that the model takes`,
-      hint: `give --ctx up to ${model.max_context} for longer conversations; it takes memory from the experts`,
-    });
-  }
   if (settings.chunk_tokens < Math.min(SHORT_CHUNK, settings.context) && experts.slots < experts.total) {
     warnings.push({
       code: 'SHORT_CHUNK',
-      message: `prompts are computed ${settings.chunk_tokens} tokens at a time, and experts are read again for each part`,
+      message: `prompts are computed ${settings.chunk_tokens === 1 ? 'one token' : `${settings.chunk_tokens} tokens`} at a time, and experts are read again for each part`,
       hint: 'give more --ram, or a smaller --ctx',
     });
   }
   return warnings;
+}
+
+/** Every large model has more than anybody asks for, so this is a note; null: nothing is cut. */
+export function contextNote({ model, settings }: Pick<PlanFile, 'model' | 'settings'>): string | null {
+  if (settings.context >= model.max_context) return null;
+  return `CONTEXT_CUT: the context is ${settings.context} of the ${model.max_context} tokens that the model takes; --ctx gives more, which takes memory from the experts`;
 }
