@@ -4,14 +4,14 @@ import { existsSync, readFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { UsageError } from '../common/errors.ts';
+import { PlanError, UsageError } from '../common/errors.ts';
 import { formatBytes } from '../common/units.ts';
 import type { Engine, EngineInfo, EngineOptions, OpenProgress } from '../engine/api.ts';
 import { findModel } from '../hub/find-model.ts';
 import { tryRepoName } from '../hub/names.ts';
 import { hubCache } from '../hub/settings.ts';
 import { loadProfile } from '../tune/profile.ts';
-import { type Knob, settingsText } from '../tune/settings.ts';
+import { type Knob, settingsText, type TunedSettings } from '../tune/settings.ts';
 import { type EngineFlags, engineOptions } from './options.ts';
 import { note } from './output.ts';
 import { byteAmount, Progress } from './progress.ts';
@@ -69,22 +69,62 @@ export function runNotes(flags: EngineFlags, info: EngineInfo): string[] {
 /** What a plan decides: nothing else does beside one. */
 export const DECIDED_BY_PLANS: readonly Knob[] = ['threads', 'readers', 'chunk', 'expertShare'];
 
-/** The flags as options, and what `coli tune` has kept for this model here where they say nothing. */
-export function tunedOptions(flags: EngineFlags, directory: string): { options: EngineOptions; notes: string[] } {
+/** Settings that take memory: a budget that is smaller than the one they were found with may not have it. */
+const TAKES_MEMORY: readonly Knob[] = ['threads', 'readers', 'chunk'];
+
+/**
+ * Gives `use` the flags as options, and what `coli tune` has kept for this model here where they say nothing. What that takes of
+ * memory is left out when the budget is too small for it: a setting of speed may not refuse a model.
+ */
+export async function withTuned<T>(
+  flags: EngineFlags,
+  directory: string,
+  use: (options: EngineOptions) => T | Promise<T>,
+): Promise<{ value: T; notes: string[] }> {
   const options = engineOptions(flags, directory);
-  if (flags.tuned === false) return { options, notes: [] };
-  const loaded = loadProfile(directory);
-  if (loaded.profile === null) return { options, notes: loaded.note === null ? [] : [loaded.note] };
+  const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
+  const { settings, notes, date } = tunedSettings(flags, options);
+  if (Object.keys(settings).length === 0) return { value: await use(options), notes };
+  const told = (kept: TunedSettings) => `tuned on ${date}: ${settingsText(kept)} (--no-tuned leaves this out)`;
+  try {
+    const value = await use({ ...settings, ...given, model: options.model });
+    return { value, notes: [told(settings)] };
+  } catch (error) {
+    const isTooSmall = error instanceof PlanError && error.code === 'RAM_TOO_SMALL';
+    if (!isTooSmall || !TAKES_MEMORY.some(knob => settings[knob] !== undefined)) throw error;
+  }
+  const isSmall = ([knob]: [string, unknown]) => !TAKES_MEMORY.includes(knob as Knob);
+  const small: TunedSettings = Object.fromEntries(Object.entries(settings).filter(isSmall));
+  const large: TunedSettings = Object.fromEntries(Object.entries(settings).filter(each => !isSmall(each)));
+  const value = await use({ ...small, ...given, model: options.model });
+  const left = `tuned on ${date}: ${settingsText(large)} left out, because the budget has no memory for it`;
+  return { value, notes: [...(Object.keys(small).length > 0 ? [told(small)] : []), left] };
+}
+
+/** The flags as options with what was tuned, as far as it takes no memory: for who looks at the model without loading it. */
+export function tunedWithoutMemory(flags: EngineFlags, directory: string): EngineOptions {
+  const options = engineOptions(flags, directory);
+  const { settings } = tunedSettings(flags, options);
+  const taken = Object.entries(settings).filter(([knob]) => !TAKES_MEMORY.includes(knob as Knob));
+  const given = Object.entries(options).filter(([, value]) => value !== undefined);
+  return { ...Object.fromEntries([...taken, ...given]), model: options.model };
+}
+
+/** What the profile of the model says where the flags say nothing. */
+function tunedSettings(
+  { tuned }: EngineFlags,
+  options: EngineOptions,
+): { settings: TunedSettings; notes: string[]; date: string } {
+  const none = { settings: {}, notes: [], date: '' };
+  if (tuned === false) return none;
+  const loaded = loadProfile(options.model);
+  if (loaded.profile === null) return { ...none, notes: loaded.note === null ? [] : [loaded.note] };
   const isFree = (knob: string) =>
     options[knob as Knob] === undefined &&
     !(knob === 'expertShare' && options.expertSlots !== undefined) &&
     !(options.plan !== undefined && DECIDED_BY_PLANS.includes(knob as Knob));
   const settings = Object.fromEntries(Object.entries(loaded.profile.settings).filter(([knob]) => isFree(knob)));
-  if (Object.keys(settings).length === 0) return { options, notes: [] };
-  const date = loaded.profile.created_at.slice(0, 10);
-  const told = `tuned on ${date}: ${settingsText(settings)} (--no-tuned leaves this out)`;
-  const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
-  return { options: { ...settings, ...given, model: options.model }, notes: [told] };
+  return { settings, notes: [], date: loaded.profile.created_at.slice(0, 10) };
 }
 
 export interface OpenExtras {
@@ -98,8 +138,6 @@ export interface OpenExtras {
 /** Opens the engine with what the flags say; loading and what it decided are told on stderr. */
 export async function openModel(flags: EngineFlags, quiet: boolean, extras: OpenExtras = {}): Promise<Engine> {
   const { reserveBytes, constraints, scoredTokens, onProgress } = extras;
-  const { options: chosen, notes } = tunedOptions(flags, modelDirectory(flags, quiet));
-  const options = { ...chosen, reserveBytes, constraints, scoredTokens };
   const { openEngine } = await import('../engine/engine.ts');
   const progress = new Progress();
   const tell = (step: OpenProgress) => {
@@ -107,7 +145,9 @@ export async function openModel(flags: EngineFlags, quiet: boolean, extras: Open
     if (!quiet) progress.update(`${step.phase}:`, step.doneBytes, step.totalBytes, byteAmount);
   };
   const hooks = { onNote: (line: string) => note(line, quiet) };
-  const engine = await openEngine(options, tell, hooks).finally(() => progress.clear());
+  const { value: engine, notes } = await withTuned(flags, modelDirectory(flags, quiet), options =>
+    openEngine({ ...options, reserveBytes, constraints, scoredTokens }, tell, hooks).finally(() => progress.clear()),
+  );
   engine.info.notes.unshift(...notes);
   for (const line of [...flagNotes(flags), ...engine.info.notes]) note(line, quiet);
   return engine;

@@ -67,6 +67,20 @@ test('runs go by the profile, say so, and give the same answer as without it', (
   expect(coli('run', '--model', 'test/oracles/olmoe', '--max-tokens', '1', 'a').stderr).not.toContain('tuned on');
 });
 
+test('what a budget is too small for is left out of a profile, and told', () => {
+  const profile = JSON.parse(readFileSync(profileFile(), 'utf8'));
+  writeFileSync(profileFile(), JSON.stringify({ ...profile, settings: { io: 'buffered', readers: 250 } }));
+  const { status, stderr } = coli('run', '--ram', '1G', ...QUESTION);
+  expect(status, stderr).toBe(0);
+  expect(stderr).toContain(': buffered reads (--no-tuned leaves this out)');
+  expect(stderr).toContain('250 readers left out, because the budget has no memory for it');
+  const info = coli('info', '--ram', '1G');
+  expect(info.status, info.stderr).toBe(0);
+  expect(info.stdout).toContain('250 readers left out');
+  // where it is too small anyway, the profile is not to blame
+  expect(coli('info', '--ram', '20M').stderr).not.toContain('readers');
+});
+
 test('a damaged profile is a note, and the next tuning replaces it', () => {
   writeFileSync(profileFile(), '{');
   const { status, stderr } = coli('run', ...QUESTION);

@@ -6,7 +6,7 @@ import { runDoctor } from '../../doctor/run.ts';
 import type { EngineOptions } from '../../engine/api.ts';
 import { doctorLines } from '../doctor-report.ts';
 import { EXIT_INTERRUPTED, Interrupts } from '../interrupts.ts';
-import { modelDirectory, packageVersion, tunedOptions } from '../model.ts';
+import { modelDirectory, packageVersion, tunedWithoutMemory } from '../model.ts';
 import { type EngineFlags, engineOptions } from '../options.ts';
 import { writeJson, writeLine } from '../output.ts';
 import { byteAmount, Progress } from '../progress.ts';
@@ -47,7 +47,7 @@ export async function doctor(flags: DoctorFlags): Promise<number> {
 function locate(flags: DoctorFlags): { options: EngineOptions; directory: () => string } {
   try {
     const directory = modelDirectory(flags, flags.json === true);
-    return { options: tunedOptions(flags, directory).options, directory: () => directory };
+    return { options: tunedWithoutMemory(flags, directory), directory: () => directory };
   } catch (error) {
     if (error instanceof UsageError) throw error;
     const directory = () => {

@@ -1,6 +1,6 @@
 /** coli info: what the model is, what the machine has, and what would be where. */
 
-import { flagNotes, modelDirectory, packageVersion, tunedOptions } from '../model.ts';
+import { flagNotes, modelDirectory, packageVersion, withTuned } from '../model.ts';
 import type { EngineFlags } from '../options.ts';
 import { writeJson, writeText } from '../output.ts';
 import { infoJson, infoText } from '../report.ts';
@@ -9,8 +9,7 @@ import { infoJson, infoText } from '../report.ts';
 export async function modelInfo(flags: EngineFlags & { json?: boolean }): Promise<number> {
   const directory = modelDirectory(flags, flags.json === true);
   const { inspectModel } = await import('../../engine/describe.ts');
-  const { options, notes } = tunedOptions(flags, directory);
-  const info = inspectModel(options);
+  const { value: info, notes } = await withTuned(flags, directory, inspectModel);
   const told = { ...info, notes: [...flagNotes(flags), ...notes, ...info.notes] };
   if (flags.json) writeJson(infoJson(packageVersion(), told));
   else {

@@ -3,7 +3,7 @@
 import { writeFileSync } from 'node:fs';
 import { StorageError } from '../../common/errors.ts';
 import type { EngineOptions } from '../../engine/api.ts';
-import { flagNotes, modelDirectory, packageVersion, tunedOptions } from '../model.ts';
+import { flagNotes, modelDirectory, packageVersion, withTuned } from '../model.ts';
 import type { EngineFlags } from '../options.ts';
 import { writeJson, writeText } from '../output.ts';
 import { planText } from '../plan-report.ts';
@@ -22,15 +22,17 @@ export interface PlanFlags extends EngineFlags {
 export async function plan(flags: PlanFlags): Promise<number> {
   const model = modelDirectory(flags, flags.json === true);
   const { makePlanFile } = await import('../../engine/plan-document.ts');
-  const { options, notes } = tunedOptions(flags, model);
   const progress = new Progress();
-  const made = await makePlanFile({
-    options: { ...options, ...(await serverNeeds(flags)) },
-    colibri: packageVersion(),
-    measure: flags.measure === undefined ? 'short' : flags.measure ? 'fresh' : 'stored',
-    promptTokens: flags.promptTokens,
-    onProgress: (what, done, total) => progress.update(`measuring the ${what}:`, done, total, share),
-  }).finally(() => progress.clear());
+  const needs = await serverNeeds(flags);
+  const { value: made, notes } = await withTuned(flags, model, options =>
+    makePlanFile({
+      options: { ...options, ...needs },
+      colibri: packageVersion(),
+      measure: flags.measure === undefined ? 'short' : flags.measure ? 'fresh' : 'stored',
+      promptTokens: flags.promptTokens,
+      onProgress: (what, done, total) => progress.update(`measuring the ${what}:`, done, total, share),
+    }).finally(() => progress.clear()),
+  );
   const told = { ...made, notes: [...flagNotes(flags), ...notes, ...made.notes] };
   if (flags.out !== undefined) write(flags.out, told);
   if (flags.json) writeJson(told);
