@@ -159,3 +159,36 @@ test.each([
 ])('%j: a wrong flag points at the help of its command', async (args, hint) => {
   await expect(runProgram(args)).rejects.toMatchObject({ code: 'BAD_USAGE', hint });
 });
+
+test('commands that only look at a model do not offer what would change nothing', () => {
+  const offers = (name: string, flag: string) => {
+    const command = buildProgram(() => {}).commands.find(each => each.name() === name)!;
+    return command.options.some(({ long }) => long === flag);
+  };
+  for (const name of ['plan', 'info', 'doctor']) expect([name, offers(name, '--trace')]).toEqual([name, false]);
+  for (const flag of ['--prefetch', '--verify']) expect(offers('plan', flag)).toBe(false);
+  for (const flag of ['--policy', '--ram', '--model', '--io']) expect(offers('plan', flag)).toBe(true);
+  expect(offers('run', '--trace')).toBe(true);
+});
+
+test('--measure and --no-measure are not both obeyed', async () => {
+  for (const flags of [
+    ['--measure', '--no-measure'],
+    ['--no-measure', '--measure'],
+  ]) {
+    await expect(runProgram(['plan', '--model', '/no/such/model', ...flags])).rejects.toThrow(/contradict each other/);
+  }
+  await expect(runProgram(['plan', '--model', '/no/such/model', '--no-measure'])).rejects.toThrow(/no\/such/);
+});
+
+test('an example of a flag is a value worth giving', () => {
+  for (const [flag, example] of [
+    ['--chunk', 128],
+    ['--ctx', 4096],
+    ['--threads', 4],
+  ]) {
+    expect(() => parse(String(flag), '0')).toThrow(
+      expect.objectContaining({ hint: `write ${flag} ${example}, for example` }),
+    );
+  }
+});

@@ -19,13 +19,16 @@ export interface FlagRow {
   readonly parse?: (text: string, previous: unknown) => unknown;
 }
 
-export const wholeFrom1 = (flag: string) => (text: string) => {
-  const value = /^\d+$/.test(text) ? Number(text) : Number.NaN;
-  if (Number.isSafeInteger(value) && value >= 1) return value;
-  throw new UsageError('BAD_FLAG', `${flag} must be a whole number from 1 up, not "${text}"`, {
-    hint: `write ${flag} 4, for example`,
-  });
-};
+/** `example`: a value that is worth giving. */
+export const wholeFrom1 =
+  (flag: string, example = 4) =>
+  (text: string) => {
+    const value = /^\d+$/.test(text) ? Number(text) : Number.NaN;
+    if (Number.isSafeInteger(value) && value >= 1) return value;
+    throw new UsageError('BAD_FLAG', `${flag} must be a whole number from 1 up, not "${text}"`, {
+      hint: `write ${flag} ${example}, for example`,
+    });
+  };
 
 const threads = (text: string) => {
   const value = wholeFrom1('--threads')(text);
@@ -117,7 +120,7 @@ const ENGINE_FLAGS: readonly FlagRow[] = [
   {
     flags: '--ctx <tokens>',
     help: "context length (default: the model's maximum, at most 4096)",
-    parse: wholeFrom1('--ctx'),
+    parse: wholeFrom1('--ctx', 4096),
   },
   {
     flags: '--kernels <name>',
@@ -148,7 +151,7 @@ const ENGINE_FLAGS: readonly FlagRow[] = [
   {
     flags: '--chunk <tokens>',
     help: 'prompt tokens computed together (default: as many as --ram allows)',
-    parse: wholeFrom1('--chunk'),
+    parse: wholeFrom1('--chunk', 128),
   },
   { flags: '--no-tuned', help: 'leave out what coli tune has found for this model here' },
   {
@@ -265,9 +268,12 @@ export interface SamplingFlags {
   system?: string;
 }
 
-/** `without --model`: for a command whose argument is the model. */
-export function addEngineFlags(command: Command, without?: 'without --model'): Command {
-  return addFlags(command, without ? ENGINE_FLAGS.filter(row => !row.flags.startsWith('--model')) : ENGINE_FLAGS);
+/** `without`: what says nothing to the command, like ['--trace']. */
+export function addEngineFlags(command: Command, without: readonly string[] = []): Command {
+  return addFlags(
+    command,
+    ENGINE_FLAGS.filter(row => !without.includes(row.flags.split(' ')[0])),
+  );
 }
 
 /** Engine flags that stand on the command line itself; a variable such as COLI_MODEL does not count. */

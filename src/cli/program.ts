@@ -94,7 +94,9 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
     .addHelpText('after', examples('coli stop', 'coli stop --port 8080'))
     .action(async flags => done(await (await import('./commands/stop.ts')).stop(flags)));
 
-  addEngineFlags(program.command('info').description('describe the model, the machine and what goes where'))
+  addEngineFlags(program.command('info').description('describe the model, the machine and what goes where'), [
+    '--trace',
+  ])
     .option(...JSON_FLAG)
     .addHelpText('after', examples('coli info --model DIR --ram 4G'))
     .action(async flags => done(await (await import('./commands/info.ts')).modelInfo(flags)));
@@ -112,7 +114,9 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
     .addHelpText('after', examples('coli tune --model DIR --ram 16G', 'coli tune --model DIR --minutes 30'))
     .action(async flags => done(await (await import('./commands/tune.ts')).tune(flags)));
 
-  addEngineFlags(program.command('doctor').description('look for what is wrong with the machine and the model'))
+  addEngineFlags(program.command('doctor').description('look for what is wrong with the machine and the model'), [
+    '--trace',
+  ])
     .option('--deep', 'read every byte: hashes, and numbers that are none')
     .option('--quick', 'do not measure the disk')
     .option('--slots <n>', 'conversations in memory, as for coli serve (default: 1)', wholeFrom1('--slots'))
@@ -122,22 +126,7 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
     .addHelpText('after', examples('coli doctor --model DIR --ram 4G', 'coli doctor --model ORG/NAME --deep'))
     .action(async flags => done(await (await import('./commands/doctor.ts')).doctor(flags)));
 
-  addEngineFlags(
-    program.command('plan').description('tell whether the model fits, how fast it will be, and what limits it'),
-  )
-    .option('--slots <n>', 'conversations in memory (default: 1)', wholeFrom1('--slots'))
-    .addOption(new Option('--kv <encoding>', 'keys and values in memory (default: f32)').choices(['f32', 'bf16']))
-    .option('--serve', 'for coli serve, which needs more memory')
-    .option('--prompt-tokens <n>', 'prompt whose time is estimated (default: 512)', wholeFrom1('--prompt-tokens'))
-    .option('--measure', 'measure disk and processor anew, for some seconds')
-    .option('--no-measure', 'use only what was measured before')
-    .addOption(new Option('--out <file>', 'write the plan there, for --plan').argParser(notEmpty('--out')))
-    .option(...JSON_FLAG)
-    .addHelpText(
-      'after',
-      examples('coli plan --model DIR --ram 16G --ctx 8192', 'coli plan --serve --slots 4 --out plan.json'),
-    )
-    .action(async flags => done(await (await import('./commands/plan.ts')).plan(flags)));
+  addPlanCommand(program, done);
 
   const pull = program
     .command('pull')
@@ -197,10 +186,7 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
     .description('compare with references, measure perplexity and answers')
     .addHelpText('after', examples('coli eval ppl --model DIR --text FILE'));
   const oracle = evaluate.command('oracle').description('compare with a reference pack, layer by layer');
-  addEngineFlags(
-    oracle.argument('<dir>', 'checkpoint with reference.safetensors and reference.json'),
-    'without --model',
-  )
+  addEngineFlags(oracle.argument('<dir>', 'checkpoint with reference.safetensors and reference.json'), ['--model'])
     .option(...JSON_FLAG)
     .addHelpText('after', examples('coli eval oracle test/oracles/olmoe --activations exact'))
     .action(async (dir, flags) => done(await (await import('./commands/eval-oracle.ts')).oracle(dir, flags)));
@@ -247,6 +233,36 @@ export function buildProgram(done: (exitCode: number) => void, complain: (text: 
       done(await (await import('./commands/convert.ts')).convert(source, destination, flags)),
     );
   return program;
+}
+
+function addPlanCommand(program: Command, done: (exitCode: number) => void): void {
+  const plan = program
+    .command('plan')
+    .description('tell whether the model fits, how fast it will be, and what limits it');
+  addEngineFlags(plan, ['--trace', '--prefetch', '--verify'])
+    .option('--slots <n>', 'conversations in memory (default: 1)', wholeFrom1('--slots'))
+    .addOption(new Option('--kv <encoding>', 'keys and values in memory (default: f32)').choices(['f32', 'bf16']))
+    .option('--serve', 'for coli serve, which needs more memory')
+    .option('--prompt-tokens <n>', 'prompt whose time is estimated (default: 512)', wholeFrom1('--prompt-tokens', 512))
+    .option('--measure', 'measure disk and processor anew, for some seconds')
+    .option('--no-measure', 'use only what was measured before')
+    .addOption(new Option('--out <file>', 'write the plan there, for --plan').argParser(notEmpty('--out')))
+    .option(...JSON_FLAG)
+    .addHelpText(
+      'after',
+      examples('coli plan --model DIR --ram 16G --ctx 8192', 'coli plan --serve --slots 4 --out plan.json'),
+    )
+    .action(async flags => {
+      if (given.size > 1) {
+        throw new UsageError('BAD_USAGE', '--measure and --no-measure contradict each other', {
+          hint: 'leave one of the two out',
+        });
+      }
+      done(await (await import('./commands/plan.ts')).plan(flags));
+    });
+  // commander itself lets the last one win
+  const given = new Set<string>();
+  for (const name of ['measure', 'no-measure']) plan.on(`option:${name}`, () => given.add(name));
 }
 
 function addMirrorCommands(program: Command, done: (exitCode: number) => void): void {
