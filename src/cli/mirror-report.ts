@@ -49,6 +49,7 @@ export function mirrorPlanText(plan: MirrorPlan): string {
 
 export function mirrorPlanJson(plan: MirrorPlan): Record<string, unknown> {
   return {
+    version: 1,
     model: plan.model,
     mirror: plan.directory,
     budget_bytes: plan.budgetBytes,
@@ -78,7 +79,7 @@ export function stageText({ plan, copied, kept, foreign, copiedBytes }: StageRep
 }
 
 export function stageJson({ plan, copied, kept, foreign, copiedBytes }: StageReport): Record<string, unknown> {
-  return { plan: mirrorPlanJson(plan), copied, kept, foreign, copied_bytes: copiedBytes };
+  return { version: 1, plan: mirrorPlanJson(plan), copied, kept, foreign, copied_bytes: copiedBytes };
 }
 
 export function verifyText({ directory, by, files, goodBytes }: VerifyReport): string {
@@ -93,6 +94,7 @@ export function verifyText({ directory, by, files, goodBytes }: VerifyReport): s
 
 export function verifyJson(report: VerifyReport): Record<string, unknown> {
   return {
+    version: 1,
     ready: isReady(report),
     model: report.model,
     mirror: report.directory,

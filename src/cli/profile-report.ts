@@ -137,10 +137,12 @@ function speedLines({ speed, limits }: Profile): string[] {
   ];
   if (!speed) return [...lines, 'phi: not known, because no token was decoded after the first'];
   const { phi, phi_serial, limit, ceiling_us, serial_us, measured_us } = speed;
+  const isBound = phi >= 1 ? ['    1: the machine was slower while it was measured; run it again'] : [];
   return [
     ...lines,
     `phi ${phi.toFixed(2)} = ${milliseconds(ceiling_us)} / ${milliseconds(measured_us)} measured; limit: ${LIMITS[limit]}`,
     `    ${phi_serial.toFixed(2)} of an engine that reads and computes in turns (${milliseconds(serial_us)})`,
+    ...isBound,
   ];
 }
 

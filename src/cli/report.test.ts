@@ -139,10 +139,16 @@ test('run --json is exactly the documented object', () => {
 
 test('the footer', () => {
   const context = 512;
-  const usual = '3 tokens, 50.0 tok/s, first after 600 ms, expert hits 75 %, 12.0 MB read';
+  const usual = '3 tokens, 25.0 tok/s, first after 600 ms, expert hits 75 %, 12.0 MB read';
   expect(answerFooter(answer(), context)).toBe(usual);
   expect(answerFooter(answer('length'), context)).toBe(`${usual}, ended at the token limit`);
   expect(answerFooter(answer('cancelled', 0), context)).toMatch(/expert hits none asked for, .*, stopped$/);
+});
+
+test('the footer tells no speed where no token came after the first', () => {
+  const one = answer();
+  Object.assign(one.end.stats, { decode_tokens: 1 });
+  expect(answerFooter(one, 512)).toMatch(/^3 tokens, first after/);
 });
 
 test('the footer tells a full context from the token limit', () => {

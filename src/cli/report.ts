@@ -66,8 +66,9 @@ export function answerJson(model: string, { start, end }: Answer, notes: readonl
 export function answerFooter({ start, end }: Answer, context: number): string {
   const { stats, tokenIds, finishReason } = end;
   const parts = [plural(tokenIds.length, 'token')];
-  if (stats.decode_tokens > 0 && stats.decode_s > 0) {
-    parts.push(`${(stats.decode_tokens / stats.decode_s).toFixed(1)} tok/s`);
+  if (stats.decode_tokens > 1 && stats.decode_s > 0) {
+    // the first token comes with the prompt
+    parts.push(`${((stats.decode_tokens - 1) / stats.decode_s).toFixed(1)} tok/s`);
   }
   parts.push(`first after ${duration(stats.ttft_s)}`, `expert hits ${hitRate(stats)}`);
   parts.push(`${formatBytes(stats.bytes_read)} read`);

@@ -41,6 +41,7 @@ export function traceText(file: string, trace: Trace, results: readonly SlotsRes
 export function traceJson(file: string, trace: Trace, results: readonly SlotsResult[]): unknown {
   const { header } = trace;
   return {
+    version: 1,
     file,
     model: header.model,
     label: header.label,

@@ -89,7 +89,8 @@ async function answer(
     const { prefill_tokens, prefill_s, decode_tokens, decode_s, expert_requests, expert_hits } = event.stats;
     const prefill = metric === 'prefill';
     return {
-      tokens: prefill ? prefill_tokens : decode_tokens,
+      // the first token comes with the prompt
+      tokens: prefill ? prefill_tokens : decode_tokens - 1,
       seconds: prefill ? prefill_s : decode_s,
       tokenMs: prefill ? [(prefill_s * 1000) / prefill_tokens] : tokenMs,
       requests: expert_requests,

@@ -1,6 +1,7 @@
 /** coli trace replay: what each eviction policy would have found in memory, and what could be found at all. */
 
-import { RequestError } from '../../common/errors.ts';
+import { existsSync } from 'node:fs';
+import { RequestError, UsageError } from '../../common/errors.ts';
 import { comparePolicies, defaultSlots } from '../../experts/replay/compare.ts';
 import { expertCount } from '../../experts/replay/trace.ts';
 import { readTrace } from '../../experts/replay/trace-format.ts';
@@ -14,6 +15,9 @@ export interface TraceFlags {
 }
 
 export async function replayTrace(file: string, flags: TraceFlags): Promise<number> {
+  if (!existsSync(file)) {
+    throw new RequestError('TRACE_MISSING', `${file}: there is no such file`, { hint: 'record one with --trace FILE' });
+  }
   const trace = readTrace(file);
   if (trace.ids.length === 0) {
     throw new RequestError('TRACE_EMPTY', `${file} has no whole pass`, { hint: 'record a longer one with --trace' });
@@ -32,7 +36,7 @@ export async function replayTrace(file: string, flags: TraceFlags): Promise<numb
 
 function checkSlots(slots: number, topK: number, experts: number): void {
   if (slots >= topK && slots <= experts) return;
-  throw new RequestError('BAD_SLOTS', `--slots ${slots}: this trace can be replayed with ${topK} to ${experts} slots`, {
+  throw new UsageError('BAD_SLOTS', `--slots ${slots}: this trace can be replayed with ${topK} to ${experts} slots`, {
     hint: 'leave --slots out for 10, 25, 50 and 75 % of all experts',
     details: { slots },
   });
