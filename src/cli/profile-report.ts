@@ -7,8 +7,6 @@ import type { Period, Profile } from '../telemetry/profile.ts';
 import { percent } from './report.ts';
 
 const SLOWEST_LAYERS = 3;
-/** What takes less of a token is shown as 0: a phase that the model does not have. */
-const LEAST_SHOWN_US = 0.5;
 
 const PHASE_NAMES: Readonly<Record<string, string>> = {
   embed: 'embedding',
@@ -37,8 +35,9 @@ export function profileReport(profile: Profile): string {
   const row = (name: string, at: (period: Period) => number) =>
     `  ${name.padEnd(20)}${perToken(decode, at).padStart(18)}${share(decode, at).padStart(13)}${perToken(prompt, at).padStart(23)}`;
   for (const phase of names) {
-    const us = Math.max(...[decode, prompt].map(period => period.phases_us[phase] / Math.max(1, period.rows)));
-    if (us >= LEAST_SHOWN_US) lines.push(row(PHASE_NAMES[phase], p => p.phases_us[phase]));
+    // the model may have no such part
+    if (decode.phases_us[phase] + prompt.phases_us[phase] === 0) continue;
+    lines.push(row(PHASE_NAMES[phase], p => p.phases_us[phase]));
   }
   lines.push(
     row('waiting for disk', p => p.wait_us),

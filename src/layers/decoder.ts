@@ -24,7 +24,7 @@ export interface Mixer {
   forward(x: Tensor, batch: Batch, observer?: Observer): void;
 }
 
-/** x += what is computed for each row alone: an MLP or routed experts, its norm included. */
+/** x += what is computed for each row alone: an MLP or routed experts, its norm included. It tells the clock what it does. */
 export interface FeedForward {
   forward(x: Tensor, batch: Batch, observer?: Observer): void;
 }
@@ -75,8 +75,6 @@ export class Decoder {
       observer?.beforeLayer?.(i);
       clock.enter(PHASE.mixer);
       mixer.forward(this.x, batch, observer);
-      // one with experts says more exactly what it does
-      clock.enter(PHASE.dense);
       feedForward.forward(this.x, batch, observer);
       clock.enter(PHASE.other);
       observer?.hidden?.(i, this.x, batch.rows);

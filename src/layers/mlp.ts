@@ -4,6 +4,7 @@ import type { Tensor } from '../compute/arenas.ts';
 import type { Compute, Input } from '../compute/compute.ts';
 import type { Matrix } from '../compute/matrix.ts';
 import { add, gateRows } from '../compute/rows.ts';
+import { PHASE } from '../telemetry/fields.ts';
 import type { Batch } from './batch.ts';
 import type { FeedForward } from './decoder.ts';
 import { requireFinite } from './finite.ts';
@@ -72,6 +73,7 @@ export class DenseMlp implements FeedForward {
 
   forward(x: Tensor, batch: Batch): void {
     const n = batch.rows;
+    this.#compute.clock.enter(PHASE.dense);
     this.#compute.rmsNormInto(x, this.#norm, this.#eps, this.#input, n);
     const output = runMlp(this.#compute, this.#weights, this.#input, this.#work, n);
     add(this.#compute, x, output, n);

@@ -125,9 +125,11 @@ export class RoutedExperts {
       if (this.#nextLayer !== null && this.#touchesNearlyAll(n)) store.readAhead(this.#nextLayer);
       // while experts are read
       const { clock } = this.#compute;
-      clock.enter(PHASE.shared);
-      shared = this.#shared?.forward(input, n, this.#layer) ?? null;
-      clock.enter(PHASE.experts);
+      if (this.#shared) {
+        clock.enter(PHASE.shared);
+        shared = this.#shared.forward(input, n, this.#layer);
+        clock.enter(PHASE.experts);
+      }
       if (this.#lookAhead?.isWanted(n)) this.#guess(this.#lookAhead, x, input, shared, n);
       for (let ready = store.next(); ready > 0; ready = store.next()) this.#computeReady(input, n, ready);
     } finally {

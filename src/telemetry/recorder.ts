@@ -113,7 +113,7 @@ export class Recorder implements LayerListener {
 
   /** The pass is done and its tokens are chosen, or it has failed. */
   stepEnds(failed: boolean): void {
-    const stepUs = (performance.now() - this.#begunMs) * 1000;
+    const elapsedUs = (performance.now() - this.#begunMs) * 1000;
     this.#take();
     if (this.#isDetailed) this.#takePhases();
     this.#addToStep();
@@ -123,6 +123,8 @@ export class Recorder implements LayerListener {
     const promptRows = this.#promptRows;
     const decodeRows = this.#decodeRows;
     const rows = promptRows + decodeRows;
+    // one clock for the phases and their sum
+    const stepUs = this.#isDetailed ? step[TOTAL] : elapsedUs;
     step[ROWS] = rows;
     step[TOTAL] = stepUs;
     step[WORK_COUNT] = promptRows;

@@ -36,6 +36,8 @@ test('the answer is the same to the byte; the table has 80 columns and names a l
   const lines = profiled.stderr.split('\n');
   expect(Math.max(...lines.slice(lines.indexOf('')).map(line => line.length))).toBeLessThanOrEqual(80);
   expect(profiled.stderr).toMatch(/^phi \d+\.\d\d = .+; limit: (the disk|memory|arithmetic|latency)/m);
+  // what the model does not have
+  expect(profiled.stderr).not.toMatch(/dense MLPs|shared experts/);
   for (const title of ['where the time went', 'experts', 'disk', 'percentiles', 'slowest layers']) {
     expect(profiled.stderr).toMatch(new RegExp(`^${title}`, 'm'));
   }
