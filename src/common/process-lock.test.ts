@@ -4,7 +4,7 @@ import fs from 'node:fs';
 import { dirname, join } from 'node:path';
 import { expect, test, vi } from 'vitest';
 import { temporaryDirectory } from '../../test/hostile/fixtures.ts';
-import { isRunning, processId, runningHolder, takeLock } from './process-lock.ts';
+import { isRunning, lockState, processId, runningHolder, takeLock } from './process-lock.ts';
 
 const lockPath = () => join(temporaryDirectory(), 'lock');
 
@@ -80,4 +80,17 @@ test('a place that cannot be written says so', () => {
 test('this process runs, and one of its number that started at another time does not', () => {
   expect(isRunning(processId())).toBe(true);
   expect(isRunning({ pid: process.pid, start: 'another' })).toBe(false);
+});
+
+test('a lock is free, held, left by a process that is gone, or blocked by what is no file', () => {
+  const path = lockPath();
+  expect(lockState(path)).toBe('free');
+  const { release } = takeLock(path);
+  expect(lockState(path)).toBe('held');
+  release!();
+  fs.writeFileSync(path, '');
+  expect(lockState(path)).toBe('left');
+  fs.rmSync(path);
+  fs.mkdirSync(path);
+  expect(lockState(path)).toBe('blocked');
 });

@@ -68,6 +68,19 @@ export function runningHolder(path: string): ProcessId | null {
   return holder !== null && isRunning(holder) ? holder : null;
 }
 
+/** `left`: by a process that is gone; whoever comes next takes it over. `blocked`: no file, so nobody ever gets the lock. */
+export function lockState(path: string): 'free' | 'held' | 'left' | 'blocked' {
+  try {
+    const stat = fs.lstatSync(path, { throwIfNoEntry: false });
+    if (stat === undefined) return 'free';
+    if (!stat.isFile()) return 'blocked';
+  } catch {
+    // a place that may not be looked at says so when the lock is written
+    return 'free';
+  }
+  return runningHolder(path) === null ? 'left' : 'held';
+}
+
 /** This process, as lock files name it. */
 export function processId(): ProcessId {
   return { pid: process.pid, start: startOf(process.pid) };

@@ -3,6 +3,7 @@
 import fs from 'node:fs';
 import { join, resolve } from 'node:path';
 import { errorToWire } from '../common/errors.ts';
+import { lockState } from '../common/process-lock.ts';
 import { fingerprint, modelIdentity } from '../engine/identity.ts';
 import { BLOCK_NAME, KV_HEADER_BYTES } from '../engine/kv-block-file.ts';
 import type { ModelFiles } from '../engine/model-files.ts';
@@ -11,7 +12,7 @@ import { usageMode } from '../engine/usage.ts';
 import { usagePlaces } from '../engine/usage-place.ts';
 import { leaseCount } from '../experts/replay/trace.ts';
 import { readTrace } from '../experts/replay/trace-format.ts';
-import { readUsage } from '../experts/usage/usage-file.ts';
+import { LOCK, readUsage } from '../experts/usage/usage-file.ts';
 import { isThere } from '../formats/files.ts';
 import { closeMirrors, mirroredFiles, openMirrors } from '../storage/mirror-files.ts';
 import { loadProfile } from '../tune/profile.ts';
@@ -39,11 +40,16 @@ function usage({ found, options }: Context): Finding {
   if (places.length === 0) return skip('no history is kept: --usage off');
   const { layers, experts, topK } = files.shape;
   const owner = { identity: modelIdentity(files), shape: { layers, experts, topK } };
-  const reads = places.map(path => ({ path, read: readUsage(path, owner) }));
-  const details = { files: reads.map(({ path, read }) => ({ path, state: read.kind })) };
+  const reads = places.map(path => ({ path, read: readUsage(path, owner), lock: lockState(path + LOCK) }));
+  const details = { files: reads.map(({ path, read, lock }) => ({ path, state: read.kind, lock })) };
   const wrong = reads.find(({ read }) => read.kind === 'damaged' || read.kind === 'foreign');
   if (wrong && 'why' in wrong.read) {
     return warn(`the file ${wrong.read.why}`, `move ${wrong.path} away: a new history begins`, details);
+  }
+  const blocked = reads.find(({ lock }) => lock === 'blocked');
+  if (blocked) {
+    const lock = blocked.path + LOCK;
+    return warn(`${lock} is no file: nothing can be saved`, `remove ${lock}`, details);
   }
   const whole = reads.find(({ read }) => read.kind === 'whole')?.read;
   if (whole?.kind !== 'whole') return pass('none yet: it begins with the first answer', details);

@@ -1,7 +1,7 @@
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { fake } from '../../test/support/fake-checkpoint.ts';
 import { takeLock } from '../common/process-lock.ts';
 import { engineId } from '../experts/usage/c-engine-usage.ts';
@@ -104,6 +104,25 @@ describe('the history', () => {
     lock.release?.();
     history.safePoint();
     expect(counts(open())).toEqual([1, 0, 0]);
+  });
+
+  test.each([
+    ['is locked by another process', () => void takeLock(own() + LOCK), 49],
+    ['has a lock that is no file', () => fs.mkdirSync(own() + LOCK), 0],
+  ])('that %s says at close that it is not saved', (why, lock, waits) => {
+    const wait = vi.spyOn(Atomics, 'wait').mockReturnValue('timed-out');
+    try {
+      lock();
+      const history = open();
+      use(history, 0);
+      history.close();
+      expect(wait).toHaveBeenCalledTimes(waits);
+      expect(fs.existsSync(own())).toBe(false);
+      expect(notes).toEqual([expect.stringContaining(`${own()} ${why}`)]);
+      expect(notes[0]).toContain('not saved');
+    } finally {
+      wait.mockRestore();
+    }
   });
 
   test('is only read with read', () => {

@@ -5,10 +5,11 @@
  */
 
 import { dirname, join } from 'node:path';
+import { lockState } from '../common/process-lock.ts';
 import { C_ENGINE_USAGE, importCUsage, MAX_C_USAGE_BYTES } from '../experts/usage/c-engine-usage.ts';
 import { Usage } from '../experts/usage/heat.ts';
 import { isUsage, type UsageOwner, usageFileBytes } from '../experts/usage/usage-bytes.ts';
-import { codeOf, readAtMost, readUsage, saveUsage } from '../experts/usage/usage-file.ts';
+import { codeOf, LOCK, readAtMost, readUsage, saveUsage } from '../experts/usage/usage-file.ts';
 import { modelIdentity } from './identity.ts';
 import { makeDirectory } from './kv-directory.ts';
 import type { ModelFiles } from './model-files.ts';
@@ -78,9 +79,18 @@ export class UsageHistory {
     if (this.#now() - this.#savedMs >= SAVE_EVERY_MS) this.#save();
   }
 
-  /** Saves what is new. */
+  /** Saves what is new, or says that it could not. */
   close(): void {
-    for (let tries = 1; !this.#save() && tries < LAST_TRIES; tries++) {
+    for (let tries = 1; !this.#save(); tries++) {
+      const lock = `${this.#path}${LOCK}`;
+      // what is no file goes away by no waiting
+      const isBlocked = lockState(lock) === 'blocked';
+      if (isBlocked || tries === LAST_TRIES) {
+        this.#stop(
+          isBlocked ? `has a lock that is no file (remove ${lock})` : `is locked by another process (${lock})`,
+        );
+        break;
+      }
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LAST_TRY_EVERY_MS);
     }
     this.#path = null;

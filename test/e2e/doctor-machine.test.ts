@@ -7,11 +7,12 @@ import { KernelError } from '../../src/common/errors.ts';
 import type { Host } from '../../src/doctor/types.ts';
 import { modelIdentity } from '../../src/engine/identity.ts';
 import { readModel } from '../../src/engine/model-files.ts';
+import { USAGE_FILE } from '../../src/engine/usage-place.ts';
 import { Usage } from '../../src/experts/usage/heat.ts';
 import { encodeUsage } from '../../src/experts/usage/usage-bytes.ts';
 import { compileWasm } from '../../src/kernels/wasm/wasm.ts';
 import { PROFILE_VERSION, profileKey, saveProfile } from '../../src/tune/profile.ts';
-import { OLMOE, one, temporary } from './doctor-support.ts';
+import { copyOf, OLMOE, one, temporary } from './doctor-support.ts';
 
 /** A root directory with these files, for facts of another machine. */
 function machine(files: Record<string, string>): Partial<Host> {
@@ -185,6 +186,15 @@ describe('beside the model', () => {
     const bytes = encodeUsage(new Usage(owner().shape), owner().identity);
     fs.writeFileSync(file, bytes);
     expect(await one('sidecars.usage', asked)).toMatchObject({ status: 'pass', details: { tokens: 0 } });
+    fs.writeFileSync(`${file}.lock`, 'left by a process that is gone');
+    expect(await one('sidecars.usage', asked)).toMatchObject({
+      status: 'pass',
+      details: { files: [{ lock: 'left' }] },
+    });
+    fs.rmSync(`${file}.lock`);
+    fs.mkdirSync(`${file}.lock`);
+    expect(await one('sidecars.usage', asked)).toMatchObject({ status: 'warn', fix: `remove ${file}.lock` });
+    fs.rmdirSync(`${file}.lock`);
     fs.writeFileSync(file, bytes.subarray(0, 100));
     expect(await one('sidecars.usage', asked)).toMatchObject({
       status: 'warn',
@@ -192,8 +202,11 @@ describe('beside the model', () => {
     });
     fs.writeFileSync(file, encodeUsage(new Usage(owner().shape), 'ab'.repeat(32)));
     expect((await one('sidecars.usage', asked)).status).toBe('warn');
-    fs.writeFileSync(`${file}.trace`, 'no trace');
-    expect(await one('sidecars.trace', asked)).toMatchObject({ status: 'warn', details: { code: 'TRACE_INVALID' } });
+    expect((await one('sidecars.trace', asked)).status).toBe('skip');
+    const model = copyOf(OLMOE);
+    fs.writeFileSync(path.join(model, `${USAGE_FILE}.trace`), 'no trace');
+    const damaged = await one('sidecars.trace', { model, options: { usage: 'on' } });
+    expect(damaged).toMatchObject({ status: 'warn', details: { code: 'TRACE_INVALID' } });
     expect(await one('sidecars.usage', { options: { usage: 'off' } })).toMatchObject({ status: 'skip' });
   });
 
