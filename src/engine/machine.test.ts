@@ -153,7 +153,12 @@ describe('the automatic budget', () => {
     [100 * GIB, 20 * GIB, 18 * GIB],
     [8 * GIB, 100 * GIB, 8 * GIB - Math.floor(0.1 * 8 * GIB)],
     [4 * GIB, null, 4 * GIB - 512 * MIB],
-    [4 * GIB, 2 * GIB, 2 * GIB - 512 * MIB],
+    [4 * GIB, 2 * GIB, 2 * GIB - Math.floor(0.1 * 2 * GIB)],
+    [4 * GIB, 381 * MIB, 317 * MIB],
+    // the machine has no more than the control group allows: others need their part of it
+    [2 * GIB, 2 * GIB, 2 * GIB - 512 * MIB],
+    [2 * GIB, 4 * GIB, 2 * GIB - 512 * MIB],
+    [4 * GIB, 50 * MIB, 0],
     // exactly where a tenth is 512 MiB
     [5 * GIB, null, 5 * GIB - 512 * MIB],
     [300 * MIB, null, 0],
@@ -163,7 +168,7 @@ describe('the automatic budget', () => {
 
   test('says how it came about', () => {
     const { source } = automaticBudget({ availableBytes: 4 * GIB, cgroupLeftBytes: 2 * GIB });
-    expect(source).toBe('auto: available 4.29 GB, cgroup leaves 2.15 GB, less a reserve of 537 MB');
+    expect(source).toBe('auto: available 4.29 GB, cgroup leaves 2.15 GB, less a reserve of 215 MB');
     expect(automaticBudget({ availableBytes: 4 * GIB, cgroupLeftBytes: null }).source).toContain('no cgroup limit');
   });
 });

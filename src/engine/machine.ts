@@ -17,8 +17,12 @@ export const MAX_THREADS = 256;
 /** Each is a thread with memory of its own; no disk measured so far is faster with more than 32 reads at a time. */
 export const MAX_READERS = 256;
 
-/** Reserve that `--ram auto` leaves to everything else: max(512 MiB, 10 %). */
+/**
+ * Reserve that `--ram auto` leaves to everything else: 10 %, and at least so much. Where a control group is the limit, what other programs
+ * need is outside it.
+ */
 const MIN_RESERVE_BYTES = 512 * MIB;
+const MIN_CGROUP_RESERVE_BYTES = 64 * MIB;
 const RESERVE_SHARE = 0.1;
 
 /** Version 1 writes "no limit" as a huge number: the largest multiple of a page below 2^63. */
@@ -107,10 +111,11 @@ function keyedNumber(text: string | null, pattern: RegExp): number | null {
   return match && Number(match[1]);
 }
 
-/** min(available, cgroup limit - usage) - max(512 MiB, 10 %), and how it came about. */
+/** min(available, cgroup limit - usage) less the reserve, and how it came about. */
 export function automaticBudget(facts: MemoryFacts): { bytes: number; source: string } {
   const base = Math.min(facts.availableBytes, facts.cgroupLeftBytes ?? Number.POSITIVE_INFINITY);
-  const reserve = Math.max(MIN_RESERVE_BYTES, Math.floor(base * RESERVE_SHARE));
+  const least = base < facts.availableBytes ? MIN_CGROUP_RESERVE_BYTES : MIN_RESERVE_BYTES;
+  const reserve = Math.max(least, Math.floor(base * RESERVE_SHARE));
   const cgroup =
     facts.cgroupLeftBytes === null ? 'no cgroup limit' : `cgroup leaves ${formatBytes(facts.cgroupLeftBytes)}`;
   return {
