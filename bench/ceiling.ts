@@ -41,7 +41,11 @@ export function hardDay(
   folder: string,
   ram = smallestBudget(request, env, folder),
 ): DayResult {
-  return child({ ...request, options: { ...request.options, ram } }, env, folder);
+  const result = child({ ...request, options: { ...request.options, ram } }, env, folder);
+  if (result.smallestBudget !== undefined) {
+    throw new Error('refused what was enough a moment ago: sources have changed in between; run it again');
+  }
+  return result;
 }
 
 function smallestBudget({ options, shortRequests }: DayRequest, env: Env, folder: string): number {
