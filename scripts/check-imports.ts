@@ -29,7 +29,7 @@ const ALSO: Record<string, readonly string[]> = {
   cluster: ['tokenizer'],
   eval: ['tokenizer'],
   convert: ['tokenizer', 'hub'],
-  doctor: ['tokenizer', 'tune'],
+  doctor: ['tokenizer', 'mirror', 'tune'],
   'index.ts': ['common', 'engine'],
 };
 /** Forbidden although the order allows it: a family sees no kernel, no thread and no file. */

@@ -62,6 +62,7 @@ export function mirrorPlanJson(plan: MirrorPlan): Record<string, unknown> {
     copy_bytes: plan.copyBytes,
     expert_share: plan.expertShare,
     limit: plan.limit,
+    foreign: plan.foreign,
     files: plan.files,
     notes: plan.notes,
   };
@@ -69,7 +70,7 @@ export function mirrorPlanJson(plan: MirrorPlan): Record<string, unknown> {
 
 export function stageText({ plan, copied, kept, foreign, copiedBytes }: StageReport): string {
   const lines = [
-    `${plural(copied.length, 'file')} copied (${formatBytes(copiedBytes)}) and read back, ${kept.length} were there and right.`,
+    `${plural(copied.length, 'file')} copied (${formatBytes(copiedBytes)}) and read back, ${kept.length} ${kept.length === 1 ? 'was' : 'were'} there and right.`,
     ...foreign.map(
       name => `${name} is there and is no copy of the model's file: it was left as it is, and is not to be used.`,
     ),
@@ -88,7 +89,8 @@ export function verifyText({ directory, by, files, goodBytes }: VerifyReport): s
   if (files.length === 0) lines.push(`${directory} has no file of the model.`);
   const against = by === 'receipt' ? 'its receipt' : "the model's own files";
   const right = files.length - bad.length;
-  lines.push(`${right} of ${plural(files.length, 'file')} (${formatBytes(goodBytes)}) agree with ${against}.`);
+  const agree = right === 1 ? 'agrees' : 'agree';
+  lines.push(`${right} of ${plural(files.length, 'file')} (${formatBytes(goodBytes)}) ${agree} with ${against}.`);
   return lines.join('\n');
 }
 

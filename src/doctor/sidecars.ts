@@ -6,9 +6,10 @@ import { errorToWire } from '../common/errors.ts';
 import { lockState } from '../common/process-lock.ts';
 import { fingerprint, modelIdentity } from '../engine/identity.ts';
 import { BLOCK_NAME, KV_HEADER_BYTES } from '../engine/kv-block-file.ts';
+import { stagedFiles } from '../engine/mirror-receipt.ts';
 import type { ModelFiles } from '../engine/model-files.ts';
 import { checkPlanModel, readPlanFile } from '../engine/plan-options.ts';
-import { usageMode } from '../engine/usage.ts';
+import { usageMode } from '../engine/usage-mode.ts';
 import { usagePlaces } from '../engine/usage-place.ts';
 import { leaseCount } from '../experts/replay/trace.ts';
 import { readTrace } from '../experts/replay/trace-format.ts';
@@ -95,22 +96,22 @@ function plan({ found, options }: Context): Finding {
   return pass('the plan can be read and is of this model', { version: plan.version });
 }
 
-/** Sizes and headers; with --deep the bytes too are what coli mirror verify is for. */
+/** What a run would use of the mirrors, and what not. */
 function mirrors({ found, options }: Context): Finding {
   const directories = options.mirrors ?? [];
   if (directories.length === 0) return skip('no --mirror given');
   const { checkpoint } = found.files!;
-  const opened = openMirrors(directories, mirroredFiles(checkpoint), 'auto');
+  const opened = openMirrors(directories, { ...mirroredFiles(checkpoint), staged: stagedFiles }, 'auto');
   closeMirrors(opened);
   const details = {
     mirrors: opened.map(({ directory, files, bytes, direct, notes }) => ({ directory, files, bytes, direct, notes })),
     files: checkpoint.files.length,
   };
   const notes = opened.flatMap(mirror => mirror.notes);
-  if (notes.length > 0)
-    return warn(notes.join('; '), 'what does not agree is not used: copy those files again', details);
+  const fixes = new Set(opened.flatMap(mirror => mirror.fixes));
+  if (fixes.size > 0) return warn(notes.join('; '), [...fixes].join('; '), details);
   const shares = opened.map(({ files }) => `${files} of ${checkpoint.files.length}`);
-  return pass(`files that agree: ${shares.join(', ')}`, details);
+  return pass([`files that agree: ${shares.join(', ')}`, ...notes].join('; '), details);
 }
 
 function kvDirectory({ found, options }: Context): Finding {

@@ -2,7 +2,7 @@
 
 import { setImmediate } from 'node:timers/promises';
 import { parentPort, workerData } from 'node:worker_threads';
-import { errorToWire, RequestError } from '../common/errors.ts';
+import { type ErrorWire, errorToWire, RequestError } from '../common/errors.ts';
 import { isRewindable } from '../layers/session-memory.ts';
 import type { Family } from '../models/family.ts';
 import { type FaultPlan, parseFaultPlan } from '../storage/faults.ts';
@@ -12,6 +12,7 @@ import type { EngineInfo, EngineOptions, ScoreRequest, ScoreResult } from './api
 import { Generation, type Order, type TokenizerFacts } from './generation.ts';
 import { IdlePlacement } from './idle-placement.ts';
 import { DEFAULT_KV_DIR_BYTES, KvFiles } from './kv-files.ts';
+import { withMirrorHint } from './mirrors.ts';
 import { type ModelFiles, readModel } from './model-files.ts';
 import { Routing } from './routing.ts';
 import { Runtime } from './runtime.ts';
@@ -21,7 +22,8 @@ import { Session } from './session.ts';
 import { SessionPool } from './session-pool.ts';
 import { StatusWriter } from './status.ts';
 import { IdleTelemetry } from './telemetry.ts';
-import { UsageHistory, usageMode } from './usage.ts';
+import { UsageHistory } from './usage.ts';
+import { usageMode } from './usage-mode.ts';
 
 export interface EngineWorkerData {
   readonly options: EngineOptions;
@@ -165,10 +167,14 @@ function generate(id: number, order: Order, cancel: Int32Array): void {
   const sink = {
     event: (event: unknown) => port.postMessage({ id, event }),
     done: () => port.postMessage({ id, done: true }),
-    fail: (error: unknown) => port.postMessage({ id, error: errorToWire(error) }),
+    fail: (error: unknown) => port.postMessage({ id, error: wireOf(error) }),
     cancelled: () => Atomics.load(cancel, 0) !== 0,
   };
   scheduler.add(new Generation(runtime, tokenizer, order, sink));
+}
+
+function wireOf(error: unknown): ErrorWire {
+  return errorToWire(runtime?.readsMirrors ? withMirrorHint(error) : error);
 }
 
 /** Runs when no answer is being made. */
@@ -234,7 +240,7 @@ port.on('message', async (command: EngineCommand) => {
       if (command.method === 'close') port.close();
     }
   } catch (error) {
-    port.postMessage({ id, error: errorToWire(error) });
+    port.postMessage({ id, error: wireOf(error) });
   }
   void run();
 });

@@ -1,6 +1,6 @@
 /** Copies of the model on other drives: what of them is used, how reads are divided, and what is told about it. */
 
-import { RequestError } from '../common/errors.ts';
+import { NumericError, RequestError } from '../common/errors.ts';
 import type { Place } from '../compute/arenas.ts';
 import type { MirrorOptions } from '../storage/drives.ts';
 import { closeMirrors, type Mirror, mirroredFiles, openMirrors } from '../storage/mirror-files.ts';
@@ -8,6 +8,7 @@ import { probeDrives } from '../storage/mirror-probe.ts';
 import { MAX_MIRRORS } from '../storage/mirror-route.ts';
 import type { ReadPool } from '../storage/read-pool.ts';
 import type { EngineOptions } from './api.ts';
+import { stagedFiles } from './mirror-receipt.ts';
 import { expertRecords, type ModelFiles } from './model-files.ts';
 
 type Wishes = Pick<EngineOptions, 'mirrors' | 'driveSpeeds' | 'io'>;
@@ -21,7 +22,7 @@ export function mirrorOptions(
   checkMirrorOptions(mirrors, driveSpeeds);
   if (mirrors.length === 0) return undefined;
   const { headerBytes } = mirroredFiles(checkpoint);
-  return { directories: mirrors, headerBytes, onLoss };
+  return { directories: mirrors, headerBytes, staged: stagedFiles, onLoss };
 }
 
 function checkMirrorOptions(mirrors: readonly string[], speeds: readonly number[] | undefined): void {
@@ -32,11 +33,17 @@ function checkMirrorOptions(mirrors: readonly string[], speeds: readonly number[
     });
   }
   if (speeds === undefined) return;
-  const fits = speeds.length === mirrors.length + 1 && mirrors.length > 0;
+  if (mirrors.length === 0) {
+    throw new RequestError('BAD_DRIVE_SPEEDS', '--drive-speeds needs --mirror: without one all comes from one drive', {
+      hint: 'name the other drives with --mirror DIR, or leave --drive-speeds out',
+      details: { speeds, mirrors },
+    });
+  }
+  const fits = speeds.length === mirrors.length + 1;
   if (fits && speeds.every(speed => speed >= 0) && speeds.some(speed => speed > 0)) return;
   throw new RequestError(
     'BAD_DRIVE_SPEEDS',
-    `--drive-speeds ${speeds.join(',')}: one is needed for the model's drive and one for each of ${mirrors.length} mirrors, not all 0`,
+    `--drive-speeds ${speeds.join(',')}: needed is one for the model's drive and one for each --mirror (${mirrors.length}), not all 0`,
     {
       hint: 'give them in GB/s, the drive of the model first, or leave the flag out: they are measured',
       details: { speeds, mirrors },
@@ -68,10 +75,18 @@ export function divideReads(
 export function inspectMirrors(options: Wishes, files: ModelFiles): string[] {
   const wanted = mirrorOptions(options, files, undefined);
   if (!wanted) return [];
-  const model = { files: files.checkpoint.files, headerBytes: wanted.headerBytes };
+  const model = { ...wanted, files: files.checkpoint.files };
   const mirrors = openMirrors(wanted.directories, model, options.io ?? 'auto');
   closeMirrors(mirrors);
   return mirrorNotes(mirrors, files);
+}
+
+/** Weights that came from a mirror may be the reason for a value that is not finite. */
+export function withMirrorHint(error: unknown): unknown {
+  if (!(error instanceof NumericError)) return error;
+  const { code, message, hint, details } = error;
+  const mirrors = 'or a mirror is damaged: try without --mirror, and see coli mirror verify';
+  return new NumericError(code, message, { hint: hint ? `${hint}; ${mirrors}` : mirrors, details, cause: error });
 }
 
 function mirrorNotes(mirrors: readonly Mirror[], { checkpoint }: ModelFiles): string[] {

@@ -136,6 +136,11 @@ export class Runtime {
     return measureLimits(this, session, this.#pool);
   }
 
+  /** Weights may come from copies, whose bytes need not be the model's. */
+  get readsMirrors(): boolean {
+    return this.#pool.drives.mirrors.some(({ files }) => files > 0);
+  }
+
   async close(): Promise<void> {
     await Promise.all([this.#pool.close(), this.compute.close()]);
   }

@@ -4,11 +4,12 @@ import fs from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { StorageError } from '../common/errors.ts';
 import { modelIdentity } from '../engine/identity.ts';
+import { type Receipt, readReceipt, requireModel } from '../engine/mirror-receipt.ts';
 import type { ModelFiles } from '../engine/model-files.ts';
-import { UsageHistory, usageMode } from '../engine/usage.ts';
+import { UsageHistory } from '../engine/usage.ts';
+import { usageMode } from '../engine/usage-mode.ts';
 import { differenceOf, mirroredFiles } from '../storage/mirror-files.ts';
 import { chooseFiles, fileGroups } from './choose.ts';
-import { type Receipt, readReceipt, requireModel } from './receipt.ts';
 import type { MirrorPlan, PlannedFile } from './types.ts';
 
 export interface MirrorOptions {
@@ -29,11 +30,12 @@ interface Found {
   readonly why?: string;
 }
 
-/** Throws SAME_DIRECTORY, MIRROR_RECEIPT_BAD, MIRROR_OTHER_MODEL, NO_EXPERTS. */
+/** Throws SAME_DIRECTORY, MIRROR_UNUSABLE, MIRROR_RECEIPT_BAD, MIRROR_OTHER_MODEL, NO_EXPERTS. */
 export function planMirror(options: MirrorOptions): MirrorPlan {
   const { files, reserveBytes, budgetBytes = null } = options;
   const { checkpoint } = files;
   const directory = resolve(options.directory);
+  const base = existingParent(directory);
   requireOtherDirectory(directory, files);
   const receipt = readReceipt(directory);
   requireModel(receipt, modelIdentity(files), directory);
@@ -48,7 +50,6 @@ export function planMirror(options: MirrorOptions): MirrorPlan {
   const indexes = sizes.map((_, index) => index);
   const have = indexes.filter(index => found[index].state === 'verified' || found[index].state === 'there');
   const haveBytes = have.reduce((sum, index) => sum + sizes[index], 0);
-  const base = existingParent(directory);
   const freeBytes = (options.freeBytes ?? freeBytesOf)(base);
   const space = Math.max(0, freeBytes - reserveBytes);
   const within = budgetBytes === null ? Number.POSITIVE_INFINITY : Math.max(0, budgetBytes - haveBytes);
@@ -80,6 +81,7 @@ export function planMirror(options: MirrorOptions): MirrorPlan {
     copyBytes,
     expertShare: choice.share,
     limit: choice.isLimited ? (within < space ? 'budget' : 'space') : null,
+    foreign: [...barred].map(index => basename(checkpoint.files[index].path)),
     notes,
   };
 }
@@ -127,7 +129,8 @@ function usageCounts({ files, usage }: MirrorOptions, notes: string[]) {
   return { counts: null, tokens: 0 };
 }
 
-function existingParent(directory: string): string {
+/** The directory itself or what is there of its path. Throws MIRROR_UNUSABLE when a file is in the way. */
+export function existingParent(directory: string): string {
   let path = directory;
   while (!fs.existsSync(path)) path = dirname(path);
   if (fs.statSync(path).isDirectory()) return path;

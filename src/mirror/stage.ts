@@ -12,11 +12,17 @@ import { MIB } from '../common/units.ts';
 import { syncDirectory } from '../common/whole-file.ts';
 import { modelIdentity } from '../engine/identity.ts';
 import { makeDirectory } from '../engine/kv-directory.ts';
+import {
+  RECEIPT_VERSION,
+  type Receipt,
+  type ReceiptFile,
+  readReceipt,
+  writeReceipt,
+} from '../engine/mirror-receipt.ts';
 import type { FileIdentity } from '../formats/checkpoint-types.ts';
 import { assertUnchanged } from '../formats/files.ts';
 import { readChunks, sha256File } from './chunks.ts';
 import { type MirrorOptions, planMirror } from './plan.ts';
-import { RECEIPT_VERSION, type Receipt, type ReceiptFile, readReceipt, writeReceipt } from './receipt.ts';
 import type { MirrorPlan, MirrorProgress, MirrorRun, PlannedFile, StageReport } from './types.ts';
 
 export const PARTIAL = '.coli-partial';
@@ -72,20 +78,20 @@ class Staging {
 
   async run(): Promise<StageReport> {
     const { files } = this.#plan;
-    const copied: string[] = [];
     const kept: string[] = [];
-    const foreign: string[] = [];
-    let copiedBytes = 0;
+    const foreign: string[] = [...this.#plan.foreign];
+    const copied: PlannedFile[] = [];
     for (const file of files) {
-      if (file.state === 'verified') kept.push(file.name);
-      else if (file.state === 'there') (await this.#adopt(file)) ? kept.push(file.name) : foreign.push(file.name);
+      const state = file.state === 'there' ? await this.#compare(file) : file.state;
+      if (state === 'verified') kept.push(file.name);
+      else if (state === 'foreign') foreign.push(file.name);
       else {
         await this.#copy(file);
-        copied.push(file.name);
-        copiedBytes += file.bytes;
+        copied.push(file);
       }
     }
-    return { plan: this.#plan, copied, kept, foreign, copiedBytes };
+    const copiedBytes = copied.reduce((sum, { bytes }) => sum + bytes, 0);
+    return { plan: this.#plan, copied: copied.map(({ name }) => name), kept, foreign, copiedBytes };
   }
 
   async #copy({ name, bytes }: PlannedFile): Promise<void> {
@@ -137,21 +143,19 @@ class Staging {
     return hash.digest('hex');
   }
 
-  /** A file that is there already: into the receipt if it is a copy; false if not. One of ours that is damaged is copied anew. */
-  async #adopt(file: PlannedFile): Promise<boolean> {
-    const { name, bytes } = file;
+  /** A file that is there already goes into the receipt if it is a copy; one of the receipt that is damaged is to be copied anew. */
+  async #compare({ name, bytes }: PlannedFile): Promise<'verified' | 'foreign' | 'copy'> {
     const source = this.#source(name);
     const { signal } = this.#o;
     const sha256 = await sha256File(source.path, bytes, signal, this.#advance('compare', name));
     const there = await sha256File(join(this.#plan.directory, name), bytes, signal, this.#advance('compare', name));
     if (there === sha256) {
       this.#note(name, bytes, sha256);
-      return true;
+      return 'verified';
     }
-    if (!this.#receipt.files.some(entry => entry.name === name)) return false;
+    if (!this.#receipt.files.some(entry => entry.name === name)) return 'foreign';
     this.#doneBytes -= 2 * bytes;
-    await this.#copy(file);
-    return true;
+    return 'copy';
   }
 
   #note(name: string, bytes: number, sha256: string): void {

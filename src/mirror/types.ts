@@ -29,6 +29,8 @@ export interface MirrorPlan {
   readonly expertShare: number;
   /** Why not more: no room within the budget or on the drive; null = all that helps is chosen. */
   readonly limit: 'budget' | 'space' | null;
+  /** Files there with a name of the model that are no copies: they stay as they are. */
+  readonly foreign: readonly string[];
   readonly notes: readonly string[];
 }
 

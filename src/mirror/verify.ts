@@ -2,14 +2,14 @@
 
 import fs from 'node:fs';
 import { basename, join, resolve } from 'node:path';
-import { ColiError } from '../common/errors.ts';
+import { ColiError, StorageError } from '../common/errors.ts';
 import { modelIdentity } from '../engine/identity.ts';
+import { type ReceiptFile, readReceipt, requireModel } from '../engine/mirror-receipt.ts';
 import type { ModelFiles } from '../engine/model-files.ts';
 import type { FileIdentity } from '../formats/checkpoint-types.ts';
 import { differenceOf, mirroredFiles } from '../storage/mirror-files.ts';
 import { readChunks, sha256File } from './chunks.ts';
-import { requireOtherDirectory } from './plan.ts';
-import { type ReceiptFile, readReceipt, requireModel } from './receipt.ts';
+import { existingParent, requireOtherDirectory } from './plan.ts';
 import type { MirrorProgress, MirrorRun, VerifyReport } from './types.ts';
 
 export interface VerifyOptions extends MirrorRun {
@@ -29,7 +29,7 @@ interface Task {
 
 /**
  * Files of the receipt by size, header and SHA-256; others that a run would use byte by byte against the model. Throws
- * SAME_DIRECTORY, MIRROR_RECEIPT_BAD, MIRROR_OTHER_MODEL, MIRROR_STOPPED.
+ * SAME_DIRECTORY, MIRROR_UNUSABLE, MIRROR_RECEIPT_BAD, MIRROR_OTHER_MODEL, MIRROR_STOPPED.
  */
 export async function verifyMirror({
   files,
@@ -38,6 +38,7 @@ export async function verifyMirror({
   onProgress,
 }: VerifyOptions): Promise<VerifyReport> {
   const directory = resolve(given);
+  existingParent(directory);
   requireOtherDirectory(directory, files);
   const receipt = readReceipt(directory);
   requireModel(receipt, modelIdentity(files), directory);
@@ -92,9 +93,16 @@ async function problemOf(
     const sha256 = await sha256File(path, bytes, signal, advance);
     return sha256 === entry.sha256 ? null : `its SHA-256 is ${sha256}, the receipt says ${entry.sha256}`;
   } catch (error) {
-    if (error instanceof ColiError && error.code === 'MIRROR_STOPPED') throw error;
+    if (error instanceof ColiError && error.code === 'MIRROR_STOPPED') throw stopped(error);
     return error instanceof Error ? error.message : String(error);
   }
+}
+
+function stopped(cause: ColiError): StorageError {
+  return new StorageError(cause.code, 'stopped before everything was compared', {
+    hint: 'nothing is known of the rest; the next time everything is compared from the beginning',
+    cause,
+  });
 }
 
 async function firstDifference(

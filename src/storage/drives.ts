@@ -2,7 +2,7 @@
 
 import { basename, join } from 'node:path';
 import type { FileIdentity } from '../formats/checkpoint-types.ts';
-import { closeMirrors, type Mirror, openMirrors } from './mirror-files.ts';
+import { closeMirrors, type Mirror, type Mirrored, openMirrors } from './mirror-files.ts';
 import { driveOf, drivesOfRecords, MAX_MIRRORS, PRIMARY } from './mirror-route.ts';
 import { type MirrorLoss, type MirrorSizes, MirrorState } from './mirror-state.ts';
 import type { IoMode, OpenFunction } from './open-files.ts';
@@ -14,6 +14,8 @@ export interface MirrorOptions {
   readonly directories: readonly string[];
   /** Of every file: how many bytes of a copy must be equal before it is used (`mirroredFiles`). */
   readonly headerBytes: readonly number[];
+  /** Reads the receipt of a mirror. */
+  readonly staged?: Mirrored['staged'];
   /** Gets one line, and the number of the drive, when a mirror fails for the first time. */
   readonly onLoss?: (line: string, drive: number) => void;
 }
@@ -23,6 +25,8 @@ export interface SharedMirrors {
   readonly sizes: MirrorSizes;
   readonly state: SharedArrayBuffer;
   readonly descriptors: readonly (readonly number[])[];
+  /** By mirror, then by file: all of it was compared once; of the others, records with a hash are compared here. */
+  readonly staged: readonly (readonly boolean[])[];
 }
 
 export class Drives {
@@ -44,11 +48,11 @@ export class Drives {
     mirrors: MirrorOptions | undefined,
     open?: OpenFunction,
   ) {
-    const { directories = [], headerBytes = [], onLoss = () => {} } = mirrors ?? {};
+    const { directories = [], headerBytes = [], staged, onLoss = () => {} } = mirrors ?? {};
     this.#table = table;
     this.#files = files;
     this.#onLoss = onLoss;
-    this.mirrors = openMirrors(directories.slice(0, MAX_MIRRORS), { files, headerBytes }, io, open);
+    this.mirrors = openMirrors(directories.slice(0, MAX_MIRRORS), { files, headerBytes, staged }, io, open);
     const usable = this.mirrors.some(mirror => mirror.files > 0);
     this.#state = usable ? new MirrorState({ records: table.records, files: files.length }) : null;
   }
@@ -96,7 +100,8 @@ export class Drives {
   shared(): SharedMirrors | null {
     if (this.#state === null) return null;
     const descriptors = this.mirrors.map(mirror => mirror.descriptors);
-    return { sizes: this.#state.sizes, state: this.#state.buffer, descriptors };
+    const staged = this.mirrors.map(mirror => mirror.staged);
+    return { sizes: this.#state.sizes, state: this.#state.buffer, descriptors, staged };
   }
 
   close(): void {

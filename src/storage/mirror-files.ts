@@ -1,21 +1,29 @@
-/** Opens the files of mirrors: only those that are the model's own by size and header; the others are told and left alone. */
+/** Opens the files of mirrors: those that are the model's own as far as can be told at once; the others are told and left alone. */
 
 import { closeSync, constants, fstatSync, openSync, realpathSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { ColiError } from '../common/errors.ts';
 import { formatBytes, KIB, MIB } from '../common/units.ts';
 import type { Checkpoint, FileIdentity } from '../formats/checkpoint-types.ts';
-import { readExact } from '../formats/files.ts';
+import { listNames, readExact } from '../formats/files.ts';
 import { closeFiles, type IoMode, type OpenFunction, openFiles } from './open-files.ts';
 
 /** Headers are compared in pieces: some have a hundred megabytes. */
 const COMPARE_BYTES = MIB;
 /**
  * Of what follows a header so many pieces are compared, from its beginning to the end of the file. Another training of the same model
- * has the same headers, and other bytes nearly everywhere. Damage here and there is what --verify is for.
+ * has the same headers, and other bytes nearly everywhere. Damage between the pieces is what hashes are for.
  */
-const SAMPLES = 8;
-const SAMPLE_BYTES = 4 * KIB;
+const SAMPLES = 16;
+/** For a whole mirror: a tenth of a second of a fast drive. Files of a small model are then compared from end to end. */
+const SAMPLED_BYTES = 64 * MIB;
+const LEAST_SAMPLE_BYTES = 4 * KIB;
+
+/** What the receipt of a mirror says of a file that was compared as a whole. */
+export interface StagedFile {
+  readonly bytes: number;
+  readonly mtimeMs: number;
+}
 
 export interface Mirror {
   readonly directory: string;
@@ -25,14 +33,20 @@ export interface Mirror {
   readonly files: number;
   readonly bytes: number;
   readonly direct: boolean;
+  /** For each file: it is as it was when all of it was compared, by size and time. */
+  readonly staged: readonly boolean[];
   /** Lines to tell: what is not used and why. */
   readonly notes: readonly string[];
+  /** What to do about them; a note that harms nothing has nothing here. */
+  readonly fixes: readonly string[];
 }
 
 /** The model that mirrors are copies of. `headerBytes`: how much of each file must be equal before its tensors may be read. */
 export interface Mirrored {
   readonly files: readonly FileIdentity[];
   readonly headerBytes: readonly number[];
+  /** The receipt in a directory, by the names of files; empty when there is none. May throw a ColiError. */
+  readonly staged?: (directory: string) => ReadonlyMap<string, StagedFile>;
 }
 
 /** Every file up to its first tensor: the whole header of safetensors, the whole metadata of GGUF. */
@@ -57,7 +71,7 @@ export function openMirrors(
     const real = realPath(directory);
     const same = seen.get(real);
     seen.set(real, 'given twice');
-    if (same !== undefined) return unused(directory, model, same);
+    if (same !== undefined) return unused(directory, model, same, 'give each --mirror a directory of its own');
     return openMirror(directory, model, io, open);
   });
 }
@@ -68,42 +82,97 @@ export function closeMirrors(mirrors: readonly Mirror[]): void {
 
 function openMirror(directory: string, model: Mirrored, io: IoMode, open: OpenFunction): Mirror {
   const problem = directoryProblem(directory);
-  if (problem) return unused(directory, model, problem);
+  if (problem) return unused(directory, model, problem, 'check the path after --mirror');
+  const notes = new Notes(directory);
+  const receipt = readStaged(directory, model, notes);
   const descriptors: number[] = [];
-  const refused: string[] = [];
+  const staged: boolean[] = [];
+  const changed: string[] = [];
   let missing = 0;
   let buffered: string | null = null;
+  const sampleBytes = Math.max(LEAST_SAMPLE_BYTES, Math.min(MIB, SAMPLED_BYTES / SAMPLES / model.files.length));
   for (const [index, file] of model.files.entries()) {
     descriptors.push(-1);
-    const path = join(directory, basename(file.path));
+    const name = basename(file.path);
+    const path = join(directory, name);
+    const entry = receipt.get(name);
+    staged.push(entry !== undefined);
     try {
       const headerBytes = model.headerBytes[index];
-      const difference =
-        differenceOf(path, file, headerBytes, open) ?? sampledDifference(path, file, headerBytes, open);
-      if (difference === null) {
-        const opened = openFiles([path], io, open);
-        descriptors[index] = opened.descriptors[0];
-        buffered ??= opened.note;
-      } else if (difference === MISSING) missing++;
-      else refused.push(`${path}: ${difference}`);
+      const difference = differenceOf(path, file, headerBytes, open);
+      if (difference === MISSING) missing++;
+      else if (difference !== null) notes.refuse(`${path}: ${difference}`);
+      else if (entry && hasChanged(path, entry)) changed.push(name);
+      else {
+        const sampled = sampledDifference(path, file, headerBytes, sampleBytes, open);
+        if (sampled !== null) notes.refuse(`${path}: ${sampled}`);
+        else {
+          const opened = openFiles([path], io, open);
+          descriptors[index] = opened.descriptors[0];
+          buffered ??= opened.note;
+        }
+      }
     } catch (error) {
       if (isTooManyFiles(error)) {
         // what is left of the limit belongs to the model, and to the program
         closeFiles(descriptors.filter(descriptor => descriptor >= 0));
-        return unused(directory, model, `too many open files (raise ulimit -n; ${model.files.length} are needed)`);
+        const needed = `${model.files.length} are needed`;
+        return unused(directory, model, `too many open files (raise ulimit -n; ${needed})`, 'raise ulimit -n');
       }
-      refused.push(error instanceof ColiError ? error.message : `${path}: ${(error as Error).message}`);
+      notes.refuse(error instanceof ColiError ? error.message : `${path}: ${(error as Error).message}`);
     }
   }
   const usable = model.files.filter((_, index) => descriptors[index] >= 0);
-  const notes = refused.map(text => `mirror ${directory}: a file is not used: ${text}`);
-  if (missing === model.files.length) notes.push(`mirror ${directory}: it has no file of the model`);
-  if (buffered !== null) notes.push(`mirror ${directory}: ${buffered}`);
+  if (changed.length > 0) {
+    const text = `changed since it was staged, and not used: ${listNames(changed)}; see coli mirror verify`;
+    notes.add(text, 'coli mirror stage compares what was changed, and copies anew what is damaged');
+  }
+  if (missing === model.files.length) {
+    notes.add('it has no file of the model', 'coli mirror stage copies files there; or check the path after --mirror');
+  }
+  if (buffered !== null) notes.add(buffered, null);
   if (usable.some(file => sameDevice(join(directory, basename(file.path)), file.path))) {
-    notes.push(`mirror ${directory}: on the same device as the model: reading from both gains nothing`);
+    notes.add('on the same device as the model: reading from both gains nothing', null);
   }
   const bytes = usable.reduce((sum, file) => sum + file.bytes, 0);
-  return { directory, descriptors, files: usable.length, bytes, direct: buffered === null, notes };
+  const { lines, fixes } = notes;
+  const direct = buffered === null;
+  return { directory, descriptors, files: usable.length, bytes, direct, staged, notes: lines, fixes: [...fixes] };
+}
+
+class Notes {
+  readonly lines: string[] = [];
+  readonly fixes = new Set<string>();
+  readonly #directory: string;
+
+  constructor(directory: string) {
+    this.#directory = directory;
+  }
+
+  add(text: string, fix: string | null): void {
+    this.lines.push(`mirror ${this.#directory}: ${text}`);
+    if (fix !== null) this.fixes.add(fix);
+  }
+
+  refuse(text: string): void {
+    this.add(`a file is not used: ${text}`, 'copy again the files that are not used, or remove them from the mirror');
+  }
+}
+
+/** Without a receipt that can be read, files are what they seem. */
+function readStaged(directory: string, { staged }: Mirrored, notes: Notes): ReadonlyMap<string, StagedFile> {
+  try {
+    return staged?.(directory) ?? new Map();
+  } catch (error) {
+    if (!(error instanceof ColiError)) throw error;
+    notes.add(`its receipt is not used: ${error.message}`, error.hint ?? null);
+    return new Map();
+  }
+}
+
+function hasChanged(path: string, { bytes, mtimeMs }: StagedFile): boolean {
+  const stat = statSync(path);
+  return stat.size !== bytes || stat.mtimeMs !== mtimeMs;
 }
 
 const MISSING = 'not there';
@@ -128,8 +197,14 @@ export function differenceOf(
 }
 
 /** The same for the bytes after the header, as far as samples tell. */
-function sampledDifference(path: string, file: FileIdentity, headerBytes: number, open: OpenFunction): string | null {
-  const left = new Uint8Array(Math.min(SAMPLE_BYTES, file.bytes - headerBytes));
+function sampledDifference(
+  path: string,
+  file: FileIdentity,
+  headerBytes: number,
+  sampleBytes: number,
+  open: OpenFunction,
+): string | null {
+  const left = new Uint8Array(Math.min(sampleBytes, file.bytes - headerBytes));
   const right = new Uint8Array(left.length);
   const step = (file.bytes - headerBytes - left.length) / (SAMPLES - 1);
   return withBoth(path, file, open, (copy, original) => {
@@ -176,9 +251,9 @@ function firstDifference(a: number, aPath: string, b: number, bPath: string, byt
   return -1;
 }
 
-function unused(directory: string, { files }: Mirrored, why: string): Mirror {
-  const notes = [`mirror ${directory} is not used: ${why}`];
-  return { directory, descriptors: files.map(() => -1), files: 0, bytes: 0, direct: true, notes };
+function unused(directory: string, { files }: Mirrored, why: string, fix: string): Mirror {
+  const none = { descriptors: files.map(() => -1), staged: files.map(() => false), files: 0, bytes: 0, direct: true };
+  return { directory, ...none, notes: [`mirror ${directory} is not used: ${why}`], fixes: [fix] };
 }
 
 /** Both figures exactly where rounding would make them look equal. */

@@ -31,6 +31,8 @@ export class MirrorState {
   readonly sizes: MirrorSizes;
   /** The drive of each record. */
   readonly routes: Uint8Array;
+  /** One byte for each record, a bit for each mirror from which its hash was right once. */
+  readonly verified: Uint8Array;
   /** One byte for each drive and file: 1 = not to be read any more. */
   readonly #lost: Uint8Array;
   readonly #words: Int32Array;
@@ -47,11 +49,12 @@ export class MirrorState {
     const textStart = WORDS * 4;
     const routeStart = textStart + drives * LOSS_BYTES;
     this.#files = files;
-    this.buffer = buffer ?? new SharedArrayBuffer(routeStart + records + drives * files);
+    this.buffer = buffer ?? new SharedArrayBuffer(routeStart + 2 * records + drives * files);
     this.#words = new Int32Array(this.buffer, 0, WORDS);
     this.#texts = new Uint8Array(this.buffer, textStart, drives * LOSS_BYTES);
     this.routes = new Uint8Array(this.buffer, routeStart, records);
-    this.#lost = new Uint8Array(this.buffer, routeStart + records, drives * files);
+    this.verified = new Uint8Array(this.buffer, routeStart + records, records);
+    this.#lost = new Uint8Array(this.buffer, routeStart + 2 * records, drives * files);
   }
 
   driveOf(record: number): number {

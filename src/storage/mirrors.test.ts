@@ -2,7 +2,9 @@ import { createHash } from 'node:crypto';
 import fs from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
+import { StorageError } from '../common/errors.ts';
 import type { StoredRecord } from '../quant/stored.ts';
+import type { MirrorOptions } from './drives.ts';
 import { probeDrives } from './mirror-probe.ts';
 import type { ReadPool, ReadPoolOptions } from './read-pool.ts';
 import { PAGE, type RecordTable } from './record-table.ts';
@@ -41,10 +43,17 @@ function setUp(mirrors: number) {
 
 type SetUp = ReturnType<typeof setUp>;
 
-async function openPool({ files, records, directories, headerBytes }: SetUp, more: Partial<ReadPoolOptions> = {}) {
+async function openPool(
+  { files, records, directories, headerBytes }: SetUp,
+  more: Partial<ReadPoolOptions> = {},
+  receipt: Pick<MirrorOptions, 'staged'> = {},
+) {
   const losses: string[] = [];
   const onLoss = (line: string) => losses.push(line);
-  return { losses, ...(await files.open(records, { mirrors: { directories, headerBytes, onLoss }, ...more })) };
+  return {
+    losses,
+    ...(await files.open(records, { mirrors: { directories, headerBytes, onLoss, ...receipt }, ...more })),
+  };
 }
 
 function loadAll({ files, records }: SetUp, pool: ReadPool, table: RecordTable, arena: Uint8Array): void {
@@ -129,6 +138,8 @@ describe('what is not a copy is not used', () => {
   const spoilers: [string, (set: SetUp) => void, RegExp][] = [
     ['first byte of the header', set => change(only(set, '1.bin'), 0), /1\.bin: its header differs .* at byte 0$/],
     ['last byte of the header', set => change(only(set, '1.bin'), PAGE - 1), /at byte 4095$/],
+    ['a byte of a record', set => change(only(set, '1.bin'), PAGE + 3 * BYTES + 7), /1\.bin: its weights differ/],
+    ['last byte', set => change(only(set, '1.bin'), PAGE + 6 * BYTES - 1), /1\.bin: its weights differ/],
     ['one byte too many', set => fs.appendFileSync(only(set, '1.bin'), 'x'), /it has \d+ bytes .*the model's file/],
     ['cut by a byte', set => fs.truncateSync(only(set, '1.bin'), PAGE + 6 * BYTES - 1), /it has \d+ bytes/],
     ['empty', set => fs.truncateSync(only(set, '1.bin'), 0), /it has 0 bytes/],
@@ -156,6 +167,7 @@ describe('what is not a copy is not used', () => {
     const [mirror] = pool.drives.mirrors;
     expect(mirror).toMatchObject({ files: 1 });
     expect(mirror.notes.filter(note => message.test(note))).toHaveLength(1);
+    expect(mirror.fixes).toEqual([expect.stringMatching(/copy again/)]);
     pool.drives.route([0, 1]);
     loadAll(set, pool, table, arenas[0]);
     expect([...pool.drives.reads].slice(0, 2)).toEqual([RECORDS / 2, RECORDS / 2]);
@@ -209,6 +221,10 @@ describe('what is not a copy is not used', () => {
     expect(notes[1]).toMatch(/not a directory/);
     expect(notes[2]).toMatch(/the model itself/);
     expect(notes[3]).toMatch(/on the same device/);
+    const fixes = pool.drives.mirrors.map(each => each.fixes);
+    expect(fixes).toEqual(
+      [[/path/], [/path/], [/of its own/], []].map(each => each.map(fix => expect.stringMatching(fix))),
+    );
     const twice = await openPool({ ...set, directories: [mirror, `${mirror}/.`] });
     expect(twice.pool.drives.mirrors.map(each => each.files)).toEqual([2, 0]);
   });
@@ -280,17 +296,25 @@ describe('a mirror that fails', () => {
   });
 });
 
-describe('with --verify', () => {
+describe('damage', () => {
+  // in place, behind the back of an open pool
   const damage = ({ directories }: SetUp) => {
     const fd = fs.openSync(join(directories[0], '0.bin'), 'r+');
     fs.writeSync(fd, Buffer.from([1, 2, 3]), 0, 3, PAGE + 2 * BYTES + 5);
     fs.closeSync(fd);
   };
+  const staged = (directory: string) =>
+    new Map(
+      ['0.bin', '1.bin'].map(name => {
+        const { size: bytes, mtimeMs } = fs.statSync(join(directory, name));
+        return [name, { bytes, mtimeMs }];
+      }),
+    );
 
-  test('a record that differs comes from the model', async () => {
+  test('with --verify a record that differs comes from the model', async () => {
     const set = setUp(1);
+    const { pool, table, arenas, losses } = await openPool(set, { verify: true }, { staged });
     damage(set);
-    const { pool, table, arenas, losses } = await openPool(set, { verify: true });
     pool.drives.route([0, 1]);
     loadAll(set, pool, table, arenas[0]);
     expect(losses).toEqual([expect.stringMatching(/record 4.*SHA-256/)]);
@@ -298,20 +322,73 @@ describe('with --verify', () => {
 
   test('what was right from the model is checked again from a mirror', async () => {
     const set = setUp(1);
+    const { pool, table, arenas, losses } = await openPool(set, { verify: true }, { staged });
     damage(set);
-    const { pool, table, arenas, losses } = await openPool(set, { verify: true });
     loadAll(set, pool, table, arenas[0]);
     pool.drives.route([0, 1]);
     loadAll(set, pool, table, arenas[0]);
     expect(losses).toHaveLength(1);
   });
 
-  test('without it nothing looks at the bytes of a record', async () => {
-    const set = setUp(1);
+  test('without a receipt records with a hash are checked once, from every mirror', async () => {
+    const set = setUp(2);
+    const { pool, table, arenas, losses } = await openPool(set);
     damage(set);
+    pool.drives.route([0, 0, 1]);
+    loadAll(set, pool, table, arenas[0]);
+    expect(losses).toEqual([]);
+    pool.drives.route([0, 1, 0]);
+    loadAll(set, pool, table, arenas[0]);
+    expect(losses).toEqual([expect.stringMatching(/record 4.*SHA-256/)]);
+  });
+
+  test('without a receipt what was right once is not checked again', async () => {
+    const set = setUp(1);
     const { pool, losses } = await openPool(set);
     pool.drives.route([0, 1]);
     load(pool, 4);
+    damage(set);
+    load(pool, 4);
     expect(losses).toEqual([]);
+  });
+
+  test('with a receipt and without --verify nothing looks at the bytes of a record', async () => {
+    const set = setUp(1);
+    const { pool, losses } = await openPool(set, {}, { staged });
+    damage(set);
+    pool.drives.route([0, 1]);
+    load(pool, 4);
+    expect(losses).toEqual([]);
+  });
+
+  test('files that are not as the receipt says are not used, and told in one note', async () => {
+    for (const change of [{ mtimeMs: 5 }, { bytes: 5 }]) {
+      const set = setUp(1);
+      const other = (directory: string) => {
+        const right = staged(directory);
+        return new Map([...right].map(([name, entry]) => [name, { ...entry, ...change }]));
+      };
+      const { pool } = await openPool(set, {}, { staged: other });
+      const [{ files, notes, fixes }] = pool.drives.mirrors;
+      expect(files).toBe(0);
+      expect(notes).toEqual([expect.stringMatching(/not used: "0\.bin", "1\.bin"; see coli mirror verify/)]);
+      expect(fixes).toEqual([expect.stringMatching(/coli mirror stage/)]);
+      await pool.close();
+    }
+  });
+
+  test('a receipt that cannot be read is told, and the files are what they seem', async () => {
+    const set = setUp(1);
+    const broken = () => {
+      throw new StorageError('MIRROR_RECEIPT_BAD', 'no JSON', { hint: 'remove it' });
+    };
+    const { pool, losses } = await openPool(set, {}, { staged: broken });
+    const [{ files, notes, fixes }] = pool.drives.mirrors;
+    expect({ files, fixes }).toEqual({ files: 2, fixes: ['remove it'] });
+    expect(notes[0]).toMatch(/its receipt is not used: no JSON/);
+    damage(set);
+    pool.drives.route([0, 1]);
+    load(pool, 4);
+    expect(losses).toHaveLength(1);
   });
 });

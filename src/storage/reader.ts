@@ -43,6 +43,7 @@ const loader = new RecordLoader({
   mirrors: data.mirrors && {
     state: new MirrorState(data.mirrors.sizes, data.mirrors.state),
     descriptors: data.mirrors.descriptors,
+    staged: data.mirrors.staged,
   },
   arenas: data.arenas.map(arena => new Uint8Array(arena.buffer)),
   staging: data.staging,

@@ -15,14 +15,21 @@ export interface RecordLoaderOptions {
   readonly table: RecordTable;
   /** Descriptor of every file, by its index. */
   readonly descriptors: readonly number[];
-  /** Copies of the model: their descriptors by mirror, then by file. */
-  readonly mirrors?: { readonly state: MirrorState; readonly descriptors: readonly (readonly number[])[] } | null;
+  /** Copies of the model: their descriptors by mirror, then by file, and which of these were once compared as a whole. */
+  readonly mirrors?: {
+    readonly state: MirrorState;
+    readonly descriptors: readonly (readonly number[])[];
+    readonly staged: readonly (readonly boolean[])[];
+  } | null;
   /** All of each arena. */
   readonly arenas: readonly Uint8Array[];
   /** This reader's own staging area; null when no record is packed. */
   readonly staging: { readonly arena: number; readonly offset: number } | null;
   readonly packers: typeof PACKERS;
-  /** One byte per record, a bit for each drive from which its hash was right once; null = hashes are not checked. */
+  /**
+   * One byte per record, a bit for each drive from which its hash was right once; null = hashes are checked only of what
+   * comes from files of mirrors that were never compared as a whole.
+   */
   readonly verified: Uint8Array | null;
   readonly read: ReadFunction;
   /** A multiple of PAGE. */
@@ -106,11 +113,12 @@ export class RecordLoader {
   }
 
   #checkHash(record: number, buffer: Uint8Array, base: number): Failure | null {
-    const { table, verified } = this.#o;
-    const expected = table.hash(record);
+    const { table } = this.#o;
+    const extent = table.firstExtent(record);
+    const verified = this.#verified(extent);
+    const expected = verified && table.hash(record);
     if (verified === null || expected === null || (Atomics.load(verified, record) & (1 << this.drive)) !== 0)
       return null;
-    const extent = table.firstExtent(record);
     const from = base + table.dataOffset(extent);
     const hash = sha256(buffer, from, from + table.extentBytes(extent));
     if (!hash.equals(expected)) {
@@ -118,6 +126,13 @@ export class RecordLoader {
     }
     Atomics.or(verified, record, 1 << this.drive);
     return null;
+  }
+
+  /** Where right hashes are noted; null = not to be checked. */
+  #verified(extent: number): Uint8Array | null {
+    const { table, mirrors, verified } = this.#o;
+    if (verified !== null || !mirrors || this.drive === PRIMARY) return verified;
+    return mirrors.staged[this.drive - 1][table.file(extent)] ? null : mirrors.state.verified;
   }
 
   #pack(record: number, staging: Uint8Array, base: number, arena: Uint8Array, destination: number): Failure | null {

@@ -11,6 +11,7 @@ import { USAGE_FILE } from '../../src/engine/usage-place.ts';
 import { Usage } from '../../src/experts/usage/heat.ts';
 import { encodeUsage } from '../../src/experts/usage/usage-bytes.ts';
 import { compileWasm } from '../../src/kernels/wasm/wasm.ts';
+import { stageMirror } from '../../src/mirror/stage.ts';
 import { PROFILE_VERSION, profileKey, saveProfile } from '../../src/tune/profile.ts';
 import { copyOf, OLMOE, one, temporary } from './doctor-support.ts';
 
@@ -267,11 +268,42 @@ describe('beside the model', () => {
     fs.copyFileSync(path.join(OLMOE, shard), path.join(mirror, shard));
     const asked = { options: { mirrors: [mirror] } };
     const right = await one('mirror.files', asked);
+    // temporary directories share a device, which is told and needs nothing
+    expect(right).toMatchObject({ status: 'pass', fix: null, summary: expect.stringMatching(/on the same device/) });
     expect(right.details.mirrors).toMatchObject([{ directory: mirror, files: 1 }]);
     fs.truncateSync(path.join(mirror, shard), 1000);
     const wrong = await one('mirror.files', asked);
     expect(wrong).toMatchObject({ status: 'warn', details: { mirrors: [{ files: 0 }] } });
     expect(wrong.summary).toContain(shard);
-    expect(await one('mirror.files', { options: { mirrors: ['/nowhere'] } })).toMatchObject({ status: 'warn' });
+    expect(wrong.fix).toMatch(/^copy again/);
+    const nowhere = await one('mirror.files', { options: { mirrors: ['/nowhere'] } });
+    expect(nowhere).toMatchObject({ status: 'warn', fix: 'check the path after --mirror' });
+  });
+
+  test('mirrors: the receipt, and every byte', async () => {
+    const mirror = path.join(temporary(), 'mirror');
+    const shard = path.join(mirror, 'model-00001-of-00003.safetensors');
+    const files = readModel({ model: OLMOE });
+    await stageMirror({ files, directory: mirror, reserveBytes: 0, usage: 'off', writer: 'test' });
+    const asked = { options: { mirrors: [mirror], deep: true } };
+    expect(await one('mirror.files', asked)).toMatchObject({ status: 'pass' });
+    expect(await one('mirror.hashes', asked)).toMatchObject({ status: 'pass', details: { checked: 3, wrong: [] } });
+    fs.utimesSync(shard, 1, 1);
+    expect(await one('mirror.files', asked)).toMatchObject({
+      status: 'warn',
+      fix: expect.stringMatching(/coli mirror stage/),
+    });
+    expect(await one('mirror.hashes', asked)).toMatchObject({ status: 'pass' });
+    const bytes = fs.readFileSync(shard);
+    bytes[bytes.length - 1] ^= 1;
+    fs.writeFileSync(shard, bytes);
+    const found = await one('mirror.hashes', asked);
+    expect(found).toMatchObject({ status: 'fail', details: { wrong: [{ file: shard }] } });
+    expect(found.summary).toMatch(/SHA-256/);
+    const stopped = { mirrors: [mirror], deep: true, signal: AbortSignal.abort() };
+    expect(await one('mirror.hashes', { options: stopped })).toMatchObject({ status: 'skip' });
+    // one that cannot be looked at does not hide the others
+    const both = { mirrors: [path.join(OLMOE, 'config.json'), mirror], deep: true };
+    expect((await one('mirror.hashes', { options: both })).details.wrong).toHaveLength(2);
   });
 });

@@ -5,9 +5,10 @@ import fs from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeEach, describe, expect, test } from 'vitest';
+import { verifyText } from '../../src/cli/mirror-report.ts';
+import { RECEIPT_FILE, readReceipt } from '../../src/engine/mirror-receipt.ts';
 import { readModel } from '../../src/engine/model-files.ts';
 import { planMirror } from '../../src/mirror/plan.ts';
-import { RECEIPT_FILE, readReceipt } from '../../src/mirror/receipt.ts';
 import { PARTIAL, type StageOptions, stageMirror } from '../../src/mirror/stage.ts';
 import { verifyMirror } from '../../src/mirror/verify.ts';
 import { packDirectory } from '../support/packs.ts';
@@ -143,7 +144,9 @@ describe('stage', () => {
     fs.truncateSync(at(SHARDS[1]), 1000);
     fs.rmSync(at(SHARDS[2]));
     expect((await problems()).map(({ name }) => name)).toEqual(SHARDS);
-    await stage();
+    const { copied, kept, copiedBytes } = await stage();
+    expect({ copied: [...copied].sort(), kept }).toEqual({ copied: SHARDS, kept: [] });
+    expect(copiedBytes).toBe(files.checkpoint.bytesOnDisk);
     expectWhole();
     expect(await problems()).toEqual([]);
   });
@@ -156,7 +159,7 @@ describe('stage', () => {
     fs.writeFileSync(at(SHARDS[2]), 'of another model');
     const damaged = fs.readFileSync(at(SHARDS[1]));
     const report = await stage();
-    expect(report).toMatchObject({ copied: [], kept: [SHARDS[0]], foreign: [SHARDS[1]] });
+    expect(report).toMatchObject({ copied: [], kept: [SHARDS[0]], foreign: [SHARDS[2], SHARDS[1]] });
     expect(report.plan.notes.join()).toMatch(/model-00003.* is left as it is/);
     expect(fs.readFileSync(at(SHARDS[1])).equals(damaged)).toBe(true);
     expect(fs.readFileSync(at(SHARDS[2]), 'utf8')).toBe('of another model');
@@ -190,7 +193,15 @@ describe('stage', () => {
 
   test('a path that is a file, and a directory that cannot be written', async () => {
     fs.writeFileSync(directory, '');
-    expect(await failure(stage)).toMatchObject({ code: 'MIRROR_UNUSABLE' });
+    for (const command of [stage, plan, verify]) {
+      expect(await failure(command)).toMatchObject({
+        code: 'MIRROR_UNUSABLE',
+        message: expect.stringMatching(/is not a directory/),
+      });
+    }
+    expect(await failure(() => plan({ directory: join(directory, 'below') }))).toMatchObject({
+      code: 'MIRROR_UNUSABLE',
+    });
     expect(await failure(() => stage({ directory: '/proc/mirror' }))).toMatchObject({ code: 'MIRROR_UNUSABLE' });
   });
 });
@@ -204,6 +215,22 @@ describe('verify', () => {
     expect(await problems()).toEqual([
       { name: SHARDS[1], bytes: expect.any(Number), problem: expect.stringMatching(/first at byte 300001$/) },
     ]);
+  });
+
+  test('stopped: it says that nothing is kept', async () => {
+    await stage();
+    const signal = AbortSignal.abort();
+    expect(await failure(() => verifyMirror({ files, directory, signal }))).toMatchObject({
+      code: 'MIRROR_STOPPED',
+      hint: expect.stringMatching(/from the beginning/),
+    });
+  });
+
+  test('one file agrees, two agree', async () => {
+    await stage({ budgetBytes: 600_000 });
+    expect(verifyText(await verify())).toMatch(/^1 of 1 file \(.* agrees with its receipt\.$/);
+    await stage();
+    expect(verifyText(await verify())).toMatch(/^3 of 3 files .* agree with/);
   });
 
   test('nothing there: no file', async () => {

@@ -67,6 +67,11 @@ export function readReceipt(directory: string): Receipt | null {
   throw bad(path, `${path} is not a receipt of a mirror: ${['$', ...where].map(String).join('.')}: ${message}`);
 }
 
+/** What the receipt in a directory says of its files; empty without one. Throws MIRROR_RECEIPT_BAD. */
+export function stagedFiles(directory: string): ReadonlyMap<string, ReceiptFile> {
+  return new Map(readReceipt(directory)?.files.map(file => [file.name, file]));
+}
+
 /** Refuses a receipt of another model. Throws MIRROR_OTHER_MODEL. */
 export function requireModel(receipt: Receipt | null, model: string, directory: string): void {
   if (receipt === null || receipt.model === model) return;
