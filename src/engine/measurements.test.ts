@@ -66,3 +66,12 @@ test('what cannot be written is not', () => {
   // a file in the place of the directory
   expect(storeMeasurement(entry('a'), file())).toBe(false);
 });
+
+test.each([
+  ['a speed next to nothing', { ...speed, bytesPerSecond: 5e-324 }],
+  ['a speed next to infinity', { ...speed, bytesPerSecond: 1e308 }],
+  ['a read that takes longer than a life', { ...speed, p99ReadUs: 1e308 }],
+])('an entry with %s is as good as none, and the others count', (_, direct) => {
+  writeFileSync(file(), JSON.stringify({ version: 1, entries: [{ ...entry('a'), direct }, entry('b')] }));
+  expect(storedMeasurements(directory)).toEqual([entry('b')]);
+});

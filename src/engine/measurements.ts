@@ -17,8 +17,12 @@ const MAX_ENTRIES = 64;
 /** So many entries have less than a tenth of this. */
 const MAX_BYTES = 2 ** 20;
 
-const positive = z.number().positive();
-const speed = z.object({ bytesPerSecond: positive, medianReadUs: z.number().min(0), p99ReadUs: z.number().min(0) });
+/** Slower and faster than any machine: whoever divides by these numbers or adds them up gets numbers. */
+const bytesPerSecond = z.number().min(1e3).max(1e15);
+const macsPerSecond = z.number().min(1e3).max(1e18);
+/** A quarter of an hour. */
+const us = z.number().min(0).max(1e9);
+const speed = z.object({ bytesPerSecond, medianReadUs: us, p99ReadUs: us });
 
 const disk = z.object({
   kind: z.literal('disk'),
@@ -26,8 +30,14 @@ const disk = z.object({
   key: z.string().max(1024),
   /** ISO 8601. */
   measured: z.iso.datetime(),
-  recordBytes: positive,
-  depth: positive,
+  recordBytes: z
+    .number()
+    .min(1)
+    .max(2 ** 40),
+  depth: z
+    .number()
+    .min(1)
+    .max(2 ** 20),
   /** Null where direct reads are refused. */
   direct: speed.nullable(),
   /** Through the page cache as it was. */
@@ -40,18 +50,18 @@ const compute = z.object({
   key: z.string().max(1024),
   measured: z.iso.datetime(),
   /** Highest rate at which the lanes together read weights from memory. */
-  memoryBytesPerSecond: positive,
+  memoryBytesPerSecond: bytesPerSecond,
   /** What starting the lanes and waiting for them costs. */
-  jobUs: positive,
+  jobUs: us.positive(),
   /** By layout of weights. */
   layouts: z.record(
     z.string().max(64),
     z.object({
       /** One row, weights from memory. */
-      streamedBytesPerSecond: positive,
+      streamedBytesPerSecond: bytesPerSecond,
       /** One row, weights in the caches of the processor; and many rows at once. */
-      macsPerSecond: positive,
-      batchedMacsPerSecond: positive,
+      macsPerSecond,
+      batchedMacsPerSecond: macsPerSecond,
     }),
   ),
 });
@@ -60,12 +70,14 @@ export type DiskEntry = z.infer<typeof disk>;
 export type ComputeEntry = z.infer<typeof compute>;
 export type Entry = DiskEntry | ComputeEntry;
 
-const file = z.object({ version: z.literal(VERSION), entries: z.array(z.union([disk, compute])).max(MAX_ENTRIES) });
+const entry = z.union([disk, compute]);
+const file = z.object({ version: z.literal(VERSION), entries: z.array(z.unknown()).max(MAX_ENTRIES) });
 
-/** Everything stored, oldest first; nothing when the file is absent, damaged or of another version. */
+/** Everything stored that can have been measured, oldest first; nothing when the file is absent, damaged or of another version. */
 export function storedMeasurements(directory = cacheDirectory()): readonly Entry[] {
   try {
-    return file.parse(readJsonFile(join(directory, FILE), MAX_BYTES)).entries;
+    const { entries } = file.parse(readJsonFile(join(directory, FILE), MAX_BYTES));
+    return entries.map(one => entry.safeParse(one).data).filter(one => one !== undefined);
   } catch {
     return [];
   }

@@ -32,11 +32,20 @@ test('a budget that is found holds what was asked for, although it also makes pa
 
 test('slots that were limited are set free by the flags that are told', () => {
   for (const limit of [{ expertSlots: 48 }, { expertShare: 0.5 }]) {
-    const options = { model: NANO, threads: 1, ram: 1024 * MIB, ...limit };
+    const { smallestBudget } = planned({ ram: 1024 * MIB, ...limit }).summary;
+    const options = { model: NANO, threads: 1, ram: smallestBudget, ...limit };
     const { bytes, flags } = budgetFinder(files, options, planModel(files, options))(192)!;
     expect(flags).toMatch(/^--ram \d+M --expert-slots 100%$/);
+    expect(bytes).toBeGreaterThan(smallestBudget);
     expect(planned({ ram: bytes, expertShare: 1 }).slotCount).toBe(192);
   }
+});
+
+test('where only the flag keeps experts out of a budget with room for them, no other budget is told', () => {
+  const options = { model: NANO, threads: 1, ram: 1024 * MIB, expertSlots: 20 };
+  const { flags } = budgetFinder(files, options, planModel(files, options))(48)!;
+  expect(flags).toBe('--expert-slots 48');
+  expect(planned({ ...options, expertSlots: 48 }).slotCount).toBe(48);
 });
 
 test('more than there are is in no budget', () => {

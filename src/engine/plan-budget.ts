@@ -27,6 +27,8 @@ export function budgetFinder(files: ModelFiles, options: EngineOptions, { summar
     for (let tries = 0; tries < MAX_TRIES; tries++) {
       const { slotCount } = planModel(files, { ...free, ram: bytes });
       if (slotCount >= slots) {
+        // the budget has room, and only the flag keeps experts out
+        if (isLimited && bytes <= summary.budget) return { bytes, flags: `--expert-slots ${slots}` };
         return { bytes, flags: `--ram ${sizeFlag(bytes)}${isLimited ? ' --expert-slots 100%' : ''}` };
       }
       bytes = alignUp(bytes + (slots - slotCount) * summary.slotBytes, MIB);

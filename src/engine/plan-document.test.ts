@@ -111,6 +111,12 @@ describe('nano', () => {
   });
 });
 
+test('a plan that could not be read again is not made', async () => {
+  const options = { model: NANO, ram: 1024 * MIB, threads: 1 };
+  const made = makePlanFile({ options, colibri: '9'.repeat(10_000), measure: 'none', directory });
+  await expect(made).rejects.toThrow('colibri');
+});
+
 describe('measured', () => {
   test('once, then stored; a prediction has its bounds in order', { timeout: 30_000 }, async () => {
     const make = (measure: 'stored' | 'short') =>

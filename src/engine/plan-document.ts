@@ -28,7 +28,7 @@ import {
   type TokenTime,
   tokenTime,
 } from './plan-prediction.ts';
-import { PLAN_VERSION, type PlanFile } from './plan-schema.ts';
+import { PLAN_VERSION, type PlanFile, planSchema } from './plan-schema.ts';
 import { contextNote, planWarnings } from './plan-warnings.ts';
 
 /** The hit rates for which every plan has a row. */
@@ -103,7 +103,8 @@ export async function makePlanFile(wish: PlanWish): Promise<PlanFile> {
   const { chunk, threads } = wish.options;
   const budgetFor = budgetFinder(files, { ...options, plan: undefined, chunk, threads }, planned);
   const warnings = planWarnings({ plan: facts, automatic, budgetFor });
-  return { ...facts, warnings, next_step: nextStep({ ...facts, warnings }, budgetFor) };
+  // what is written can be read again
+  return planSchema.parse({ ...facts, warnings, next_step: nextStep({ ...facts, warnings }, budgetFor) });
 }
 
 function mainMoeLayers({ shape }: ModelFiles): number {
