@@ -77,7 +77,7 @@ function replay(runtime: Runtime, session: Session): number {
   return median(times);
 }
 
-/** Bytes per second of random experts; null without a place to read to. */
+/** Bytes per second of random experts; null without a place to read to, or when a read fails. */
 function diskRate({ files }: Runtime, pool: ReadPool, places: readonly Place[]): number | null {
   const { records, shape } = files;
   const firsts = records.firstExpert.filter(first => first >= 0);
@@ -88,14 +88,20 @@ function diskRate({ files }: Runtime, pool: ReadPool, places: readonly Place[]):
   let next = 0;
   let bytes = 0;
   let inFlight = 0;
+  let failed = false;
   const begun = performance.now();
-  const isOver = () => bytes >= DISK_BYTES || performance.now() - begun >= DISK_MS;
+  const isOver = () => failed || bytes >= DISK_BYTES || performance.now() - begun >= DISK_MS;
   do {
     for (let i = 0; i < atOnce; i++) {
       if (tickets[i] >= 0) {
         const state = pool.state(tickets[i]);
         if (state === 'queued' || state === 'running') continue;
-        bytes += pool.finish(tickets[i]).bytes;
+        try {
+          bytes += pool.finish(tickets[i]).bytes;
+        } catch {
+          // the others in flight must end: they go to slots that are used again
+          failed = true;
+        }
         tickets[i] = -1;
         inFlight--;
       }
@@ -111,7 +117,7 @@ function diskRate({ files }: Runtime, pool: ReadPool, places: readonly Place[]):
     if (inFlight > 0) pool.waitAny(100);
   } while (inFlight > 0);
   const seconds = (performance.now() - begun) / 1000;
-  return bytes > 0 ? bytes / seconds : null;
+  return bytes > 0 && !failed ? bytes / seconds : null;
 }
 
 /** The n-th of `count` numbers in an order that jumps about and comes round to each. */

@@ -223,3 +223,20 @@ it('looks at few steps where they are short, and counts all the same', () =>
     expect(sumOf(plain, 'requests')).toBe(stats.expert_requests);
     expect(sumOf(plain, 'totalUs')).toBeGreaterThan(0);
   }));
+
+it('does not know the disk when a read fails while it is measured, and goes on', () =>
+  withRuntime(
+    SMALL,
+    runtime => {
+      const { answer, sessions } = talker(runtime);
+      const [session] = sessions;
+      const first = answer(PROMPT);
+      // the answer reads some hundreds of times, the measurement many thousands
+      expect(first.stats.bytes_read).toBeGreaterThan(0);
+      expect(runtime.measureLimits(session).diskBytesPerSecond).toBeNull();
+      session.truncate(0);
+      expect(answer(PROMPT).tokenIds).toEqual(first.tokenIds);
+      expect(runtime.measureLimits(session).diskBytesPerSecond).toBeGreaterThan(0);
+    },
+    { faults: { nth: 2000, kind: 'eio' } },
+  ));
