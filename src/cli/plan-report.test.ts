@@ -26,6 +26,14 @@ beforeAll(async () => {
         measured: '2026-01-02T03:04:05Z',
         fresh: false,
       },
+      drives: {
+        declared: true,
+        bytes_per_second: 3.5e9,
+        each: [
+          { directory: '/m', bytes_per_second: 2.5e9, share: 0.7 },
+          { directory: '/n', bytes_per_second: 1e9, share: 0.3 },
+        ],
+      },
       memory: { bytes_per_second: 50e9, measured: '2026-01-02T03:04:05Z', fresh: true },
       compute: { job_us: 2, layouts: {}, measured: '2026-01-02T03:04:05Z', fresh: true },
     },
@@ -63,6 +71,9 @@ test('what a person wants to know has a row', () => {
     'about 50 % of them are there (40 % to 60 %, by a replay of your last texts, 1234 tokens)',
   );
   expect(row(text, 'disk')).toBe('2.50 GB/s direct, 4 reads at a time; measured 2026-01-02');
+  expect(row(text, 'drives')).toBe(
+    '3.50 GB/s together, by declared speeds: 2.50 GB/s, 70 % from /m; 1.00 GB/s, 30 % from /n',
+  );
   expect(row(text, 'machine')).toMatch(/^memory 50\.0 GB\/s, .*, 2 threads; measured now$/);
   expect(row(text, 'speed')).toBe('about 7.13 tok/s (0.0123 to 123); limit: reading experts from the disk');
   expect(row(text, 'prompt')).toBe('512 tokens in 3 min 20 s (33.3 tok/s), after a cold start');
@@ -77,7 +88,7 @@ test('without measurements the speed is unknown, and nothing stands for a number
   expect(row(text, 'speed')).toMatch(
     /^unknown: neither the disk with 4 reads at a time nor the processor .* has been measured$/,
   );
-  for (const name of ['disk', 'machine', 'prompt', 'plan']) expect(row(text, name)).toBeUndefined();
+  for (const name of ['disk', 'drives', 'machine', 'prompt', 'plan']) expect(row(text, name)).toBeUndefined();
   expect(text).not.toMatch(/undefined|NaN|null/);
 });
 

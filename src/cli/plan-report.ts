@@ -75,7 +75,7 @@ function hitRows({ experts, traffic, prediction }: PlanFile): string[][] {
 
 function speedRows(plan: PlanFile): string[][] {
   const { ceilings, prediction, settings } = plan;
-  const { disk, memory, compute } = ceilings;
+  const { disk, memory, compute, drives } = ceilings;
   const when = (fresh: boolean, measured: string) => (fresh ? 'now' : measured.slice(0, 10));
   const rows: string[][] = [];
   if (disk) {
@@ -86,6 +86,7 @@ function speedRows(plan: PlanFile): string[][] {
       `${direct}${buffered}${disk.depth} reads at a time; measured ${when(disk.fresh, disk.measured)}`,
     ]);
   }
+  if (drives) rows.push(['drives', drivesText(drives)]);
   if (memory && compute) {
     const figures = `memory ${speed(memory.bytes_per_second)}, ${settings.kernels}, ${plural(settings.threads, 'thread')}`;
     rows.push(['machine', `${figures}; measured ${when(memory.fresh, memory.measured)}`]);
@@ -101,6 +102,13 @@ function speedRows(plan: PlanFile): string[][] {
     ],
     ['prompt', `${prompt} (${speedFigure(prediction.prefill_tokens_per_second)} tok/s), after a cold start`],
   ];
+}
+
+function drivesText({ declared, bytes_per_second, each }: NonNullable<PlanFile['ceilings']['drives']>): string {
+  const parts = each.map(
+    ({ directory, bytes_per_second: own, share }) => `${speed(own)}, ${percent(share)} from ${directory}`,
+  );
+  return `${speed(bytes_per_second)} together, by ${declared ? 'declared' : 'measured'} speeds: ${parts.join('; ')}`;
 }
 
 function sessions({ settings, concurrency, experts }: PlanFile): string {

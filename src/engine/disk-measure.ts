@@ -19,6 +19,8 @@ export interface DiskMeasureWish {
   /** `stored`: null when nothing is. `short`: measured where nothing is stored. `fresh`: measured at length whatever is stored. */
   readonly when: 'stored' | 'short' | 'fresh';
   readonly readers: number;
+  /** Which to read; all experts. */
+  readonly records?: Int32Array;
   /** Cache directory; another one in tests. */
   readonly directory?: string;
   readonly onProgress?: (doneSeconds: number, totalSeconds: number) => void;
@@ -29,9 +31,8 @@ export interface Found<T> {
   readonly fresh: boolean;
 }
 
-/** What stays the same as long as a measurement can be believed: the device of the model, its file system, and how it is read. */
-export function diskKey(files: Pick<ModelFiles, 'checkpoint'>, recordBytes: number, readers: number): string {
-  const path = files.checkpoint.files[0].path;
+/** What stays the same as long as a measurement can be believed: the device of a file, its file system, and how it is read. */
+function diskKey(path: string, recordBytes: number, readers: number): string {
   const { dev } = statSync(path);
   const { type, blocks, bsize } = statfsSync(path);
   // records of about one size read alike
@@ -40,28 +41,29 @@ export function diskKey(files: Pick<ModelFiles, 'checkpoint'>, recordBytes: numb
 }
 
 /** Largest read of an expert, in bytes. */
-function expertReadBytes({ records, table, shape }: ModelFiles): number {
+function expertReadBytes({ table }: Pick<ModelFiles, 'table'>, records: Int32Array): number {
   let most = 0;
-  for (const record of expertRecords({ records, shape })) most = Math.max(most, table.readBytes(record));
+  for (const record of records) most = Math.max(most, table.readBytes(record));
   return most;
 }
 
 /** Null when nothing is stored and nothing may be measured. Throws StorageError when files cannot be read. */
 export async function diskSpeed(files: ModelFiles, wish: DiskMeasureWish): Promise<Found<DiskEntry> | null> {
-  const { when, readers, directory } = wish;
-  const recordBytes = expertReadBytes(files);
-  const key = diskKey(files, recordBytes, readers);
+  const { when, readers, directory, records = expertRecords(files) } = wish;
+  const recordBytes = expertReadBytes(files, records);
+  const { path } = files.checkpoint.files[files.table.file(files.table.firstExtent(records[0]))];
+  const key = diskKey(path, recordBytes, readers);
   const stored = storedMeasurements(directory).find(entry => entry.kind === 'disk' && entry.key === key);
   if (stored?.kind === 'disk' && when !== 'fresh') return { entry: stored, fresh: false };
   if (when === 'stored') return null;
-  const entry = await measure(files, wish, key, recordBytes);
+  const entry = await measure(files, { ...wish, records }, key, recordBytes);
   storeMeasurement(entry, directory);
   return { entry, fresh: true };
 }
 
 async function measure(
   files: ModelFiles,
-  { when, readers, onProgress = () => {} }: DiskMeasureWish,
+  { when, readers, records, onProgress = () => {} }: DiskMeasureWish & { readonly records: Int32Array },
   key: string,
   recordBytes: number,
 ): Promise<DiskEntry> {
@@ -74,7 +76,7 @@ async function measure(
     measureRecords({
       files: files.checkpoint.files,
       table: files.table,
-      records: expertRecords(files),
+      records,
       depth: readers,
       direct,
       seconds: direct ? seconds.direct : seconds.buffered,

@@ -1,13 +1,14 @@
 /** Makes the plan of a model on this machine: headers and, unless they are stored, short measurements; nothing is loaded. */
 
 import os from 'node:os';
-import { PlanError } from '../common/errors.ts';
+import { PlanError, UsageError } from '../common/errors.ts';
 import { selectKernels } from '../kernels/select.ts';
 import type { Layout } from '../quant/layouts.ts';
+import type { Mirror } from '../storage/mirror-files.ts';
 import { closeFiles, openFiles } from '../storage/open-files.ts';
 import type { EngineOptions } from './api.ts';
 import { computeSpeed } from './compute-measure.ts';
-import { diskSpeed, type Found } from './disk-measure.ts';
+import { type DiskMeasureWish, diskSpeed, type Found } from './disk-measure.ts';
 import { modelIdentity } from './identity.ts';
 import { memoryFacts } from './machine.ts';
 import type { ComputeEntry, DiskEntry } from './measurements.ts';
@@ -16,6 +17,7 @@ import { MAX_SLOTS, type PlannedModel, planModel } from './model-plan.ts';
 import { firstStartExtra } from './overhead.ts';
 import { nextStep } from './plan-advice.ts';
 import { budgetFinder } from './plan-budget.ts';
+import { drivesTogether, type PlanDrives, planMirrors, readSpeed } from './plan-drives.ts';
 import { bytesPerToken, expertSizes, residentByRole, type Traffic, trafficOf } from './plan-facts.ts';
 import { hitRates } from './plan-hits.ts';
 import { withPlan } from './plan-options.ts';
@@ -49,7 +51,7 @@ export interface PlanWish {
   readonly onProgress?: (what: string, done: number, total: number) => void;
 }
 
-/** Throws what opening the model would: PlanError RAM_TOO_SMALL when the budget cannot hold it. */
+/** Throws what opening the model would: PlanError RAM_TOO_SMALL when the budget cannot hold it. And UsageError for `promptTokens`. */
 export async function makePlanFile(wish: PlanWish): Promise<PlanFile> {
   const options = withPlan(wish.options);
   const files = readModel(options);
@@ -58,15 +60,18 @@ export async function makePlanFile(wish: PlanWish): Promise<PlanFile> {
   const kernels = selectKernels(options.kernels ?? 'auto');
   const opened = openFiles(
     files.checkpoint.files.map(file => file.path),
-    'auto',
+    // what is not wanted may still be possible
+    options.io === 'direct' ? 'direct' : 'auto',
   );
   closeFiles(opened.descriptors);
-  const promptTokens = Math.min(wish.promptTokens ?? DEFAULT_PROMPT_TOKENS, settings.context);
+  const mirrors = planMirrors(files, options);
+  const promptTokens = promptLength(wish.promptTokens, settings.context);
   const traffic = trafficOf(files, settings, promptTokens);
   const shape = { ...files.shape, moeLayers: mainMoeLayers(files) };
   const hits = hitRates(files, options, { slots: planned.slotCount, moeLayers: shape.moeLayers });
-  const { disk, compute } = await measured(wish, files, planned, kernels, traffic);
-  const speeds = speedsOf(disk, compute);
+  const found = await measured(wish, files, planned, kernels, traffic, mirrors);
+  const { disk, compute, drives } = found;
+  const speeds = speedsOf(found, options);
   const at = (hitRate: number) => speeds && tokenTime(traffic, shape, speeds, hitRate);
   const facts = {
     version: PLAN_VERSION,
@@ -92,11 +97,18 @@ export async function makePlanFile(wish: PlanWish): Promise<PlanFile> {
       })),
       estimated_hit_rate: hits,
     },
-    ceilings: ceilingsPart(disk, compute, traffic),
+    ceilings: { ...ceilingsPart(disk, compute, traffic), drives },
     prediction: speeds && predictionPart(traffic, shape, speeds, hits, planned, promptTokens),
     concurrency: concurrencyPart(files, { ...options, expertSlots: wish.options.expertSlots }, planned),
-    notes: [...planned.notes, kernels.warning, opened.note].filter(note => note !== null),
+    notes: [...planned.notes, kernels.warning, opened.note, ...mirrors.flatMap(({ notes }) => notes)].filter(
+      note => note !== null,
+    ),
   } as const satisfies Omit<PlanFile, 'warnings' | 'next_step'>;
+  if (drives === null && mirrors.some(({ files: count }) => count > 0)) {
+    facts.notes.push(
+      'the mirrors are not in the prediction: they have no expert, or their speed has not been measured',
+    );
+  }
   const cut = options.context === undefined ? contextNote(facts) : null;
   if (cut !== null) facts.notes.push(cut);
   const automatic = options.plan === undefined && (options.ram ?? 'auto') === 'auto';
@@ -107,8 +119,22 @@ export async function makePlanFile(wish: PlanWish): Promise<PlanFile> {
   return planSchema.parse({ ...facts, warnings, next_step: nextStep({ ...facts, warnings }, budgetFor) });
 }
 
+function promptLength(wanted: number | undefined, context: number): number {
+  if (wanted === undefined) return Math.min(DEFAULT_PROMPT_TOKENS, context);
+  if (wanted <= context) return wanted;
+  throw new UsageError('BAD_FLAG', `--prompt-tokens ${wanted} is more than the context of ${context} tokens`, {
+    hint: `give --ctx ${wanted} or more, or a shorter prompt`,
+  });
+}
+
 function mainMoeLayers({ shape }: ModelFiles): number {
   return shape.moeLayers.filter(layer => layer < shape.layers).length;
+}
+
+interface Measured {
+  readonly disk: Found<DiskEntry> | null;
+  readonly compute: Found<ComputeEntry> | null;
+  readonly drives: PlanDrives | null;
 }
 
 async function measured(
@@ -117,14 +143,20 @@ async function measured(
   { settings }: PlannedModel,
   kernels: ReturnType<typeof selectKernels>,
   traffic: Traffic,
-): Promise<{ disk: Found<DiskEntry> | null; compute: Found<ComputeEntry> | null }> {
-  if (measure === 'none') return { disk: null, compute: null };
-  const disk = await diskSpeed(files, {
+  mirrors: readonly Mirror[],
+): Promise<Measured> {
+  if (measure === 'none') {
+    return { disk: null, compute: null, drives: await drivesTogether(files, options, mirrors, null, null) };
+  }
+  const diskWish: DiskMeasureWish = {
     when: measure,
     readers: settings.readers,
     directory,
     onProgress: (done, total) => onProgress('disk', done, total),
-  });
+  };
+  const disk = await diskSpeed(files, diskWish);
+  const own = disk && (readSpeed(disk.entry, options)?.bytesPerSecond ?? null);
+  const drives = await drivesTogether(files, options, mirrors, own, diskWish);
   const compute = await computeSpeed({
     when: measure,
     kernels,
@@ -134,13 +166,14 @@ async function measured(
     directory,
     onProgress: (done, total) => onProgress('processor', done, total),
   });
-  return { disk, compute };
+  return { disk, compute, drives };
 }
 
-function speedsOf(disk: Found<DiskEntry> | null, compute: Found<ComputeEntry> | null): Speeds | null {
-  const read = disk && (disk.entry.direct ?? disk.entry.buffered);
+function speedsOf({ disk, compute, drives }: Measured, options: EngineOptions): Speeds | null {
+  const read = disk && readSpeed(disk.entry, options);
   if (!read || !compute) return null;
-  return { disk: read, direct: disk.entry.direct !== null, compute: compute.entry };
+  const bytesPerSecond = drives?.bytes_per_second ?? read.bytesPerSecond;
+  return { disk: { ...read, bytesPerSecond }, direct: read === disk.entry.direct, compute: compute.entry };
 }
 
 function modelPart(files: ModelFiles): PlanFile['model'] {
@@ -244,7 +277,7 @@ function ceilingsPart(
   disk: Found<DiskEntry> | null,
   compute: Found<ComputeEntry> | null,
   { work }: Traffic,
-): PlanFile['ceilings'] {
+): Omit<PlanFile['ceilings'], 'drives'> {
   const speed = (one: DiskEntry['direct']) =>
     one && { bytes_per_second: one.bytesPerSecond, median_read_us: one.medianReadUs, p99_read_us: one.p99ReadUs };
   const told = <T extends { readonly measured: string }>({ entry, fresh }: Found<T>) => ({

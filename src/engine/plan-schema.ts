@@ -28,6 +28,8 @@ const text = z.string().max(8192);
 const MAX_LAYERS = 4096;
 /** Far more than there are codes and notes. */
 const MAX_LINES = 256;
+/** More than there may be mirrors. */
+const MAX_DRIVES = 64;
 
 const spread = z.object({ min: bytes, median: bytes, max: bytes });
 
@@ -146,6 +148,15 @@ export const planSchema = z.object({
         fresh: z.boolean(),
       })
       .nullable(),
+    /** All drives together; null without mirrors. */
+    drives: z
+      .object({
+        declared: z.boolean(),
+        bytes_per_second: rate,
+        each: z.array(z.object({ directory: text, bytes_per_second: rate, share: share })).max(MAX_DRIVES),
+      })
+      .nullable()
+      .default(null),
     memory: z.object({ bytes_per_second: rate, measured: text, fresh: z.boolean() }).nullable(),
     compute: z
       .object({
