@@ -7,7 +7,7 @@ import type { EngineOptions } from './api.ts';
 import type { ModelFiles } from './model-files.ts';
 import { type HitRates, modelledHitRates } from './plan-prediction.ts';
 import { recentTrace } from './routing.ts';
-import { usageMode } from './usage.ts';
+import { usageMode } from './usage-mode.ts';
 
 /** A plan may take this much longer to replay; traces of 2,000 tokens take a tenth of it. */
 const REPLAY_MS = 2000;

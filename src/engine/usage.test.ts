@@ -178,24 +178,33 @@ describe('what cannot be used', () => {
   });
 
   test('with a place that cannot be written is told once', () => {
-    const history = open(path.join(root, 'model', USAGE_FILE, 'x'));
-    fs.writeFileSync(own(), '');
+    const directory = path.join(root, 'a directory');
+    fs.mkdirSync(directory);
+    const history = open(path.join(directory, 'x'));
+    fs.rmdirSync(directory);
     use(history, 0);
     for (let i = 0; i < 3; i++) history.safePoint();
     history.close();
     expect(notes).toHaveLength(1);
-    expect(notes[0]).toMatch(/cannot be written \(ENOTDIR|EEXIST\)/);
+    expect(notes[0]).toMatch(/cannot be written \(ENOENT\)/);
+    expect(fs.existsSync(directory)).toBe(false);
   });
 
-  test('named by the user is told, whatever it is', () => {
-    open(root);
+  test('is refused when the user has named it', () => {
     const text = path.join(root, 'text');
     fs.writeFileSync(text, 'not a history');
-    open(text);
-    expect(notes).toEqual([
-      `${root} cannot be read (ELOOP): no history of use is read or saved`,
-      `${text} has a line that is not three numbers (1): it is not imported`,
-    ]);
+    const nowhere = path.join(root, 'no', 'where', 'x');
+    for (const [file, message] of [
+      [root, 'is no regular file'],
+      [text, 'is no history of this model: it has a line that is not three numbers (1)'],
+      [nowhere, 'there is no directory'],
+      [path.join(text, 'x'), 'there is no directory'],
+    ]) {
+      const refusal = { code: 'BAD_USAGE', message: expect.stringContaining(message) };
+      expect(() => open(file)).toThrow(expect.objectContaining(refusal));
+    }
+    expect(tree()).toEqual(['model', 'text']);
+    expect(notes).toEqual([]);
   });
 });
 

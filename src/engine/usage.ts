@@ -1,10 +1,11 @@
 /**
  * The history of a model's use while an engine runs: found and read at the start, added to by every lease, saved at safe points,
  * that is while no request runs. It decides what is read when and nothing else, so nothing that goes wrong with it fails
- * anything: it is told once, and the engine goes on without.
+ * anything: it is told once, and the engine goes on without. Only a file that the user names and that can be no history is an error.
  */
 
 import { dirname, join } from 'node:path';
+import { RequestError } from '../common/errors.ts';
 import { lockState } from '../common/process-lock.ts';
 import { C_ENGINE_USAGE, importCUsage, MAX_C_USAGE_BYTES } from '../experts/usage/c-engine-usage.ts';
 import { Usage } from '../experts/usage/heat.ts';
@@ -13,6 +14,7 @@ import { codeOf, LOCK, readAtMost, readUsage, saveUsage } from '../experts/usage
 import { modelIdentity } from './identity.ts';
 import { makeDirectory } from './kv-directory.ts';
 import type { ModelFiles } from './model-files.ts';
+import { requireDirectory, type UsageMode, wrongUsage } from './usage-mode.ts';
 import { modelFolder, type UsagePlace, usagePlaces } from './usage-place.ts';
 
 /** Saves are at least so far apart: each waits for the disk. */
@@ -20,14 +22,7 @@ const SAVE_EVERY_MS = 5000;
 /** How often, and how far apart, the last save tries while another process holds the lock: it only holds it for milliseconds. */
 const LAST_TRIES = 50;
 const LAST_TRY_EVERY_MS = 20;
-
-/** `on`, `read` (use what is known, save nothing), `off`, or the path of a file instead of the usual place. */
-export type UsageMode = 'on' | 'read' | 'off' | (string & {});
-
-/** What is chosen where nobody chooses. */
-export function usageMode(mode: UsageMode | undefined): UsageMode {
-  return mode ?? (process.env['COLI_USAGE'] || 'on');
-}
+const OTHER_FILE = 'name a history, or a new file, which is then made';
 
 export class UsageHistory {
   /** What has happened since the last save: told of every lease. */
@@ -38,10 +33,12 @@ export class UsageHistory {
   #before: Usage;
   /** Null: nothing is saved. */
   #path: string | null = null;
+  /** The user's own file: its directory is not made. */
+  #named: string | null = null;
   #savedMs = Number.NEGATIVE_INFINITY;
   readonly #now: () => number;
 
-  /** `now`: milliseconds; a test may have a clock of its own. */
+  /** `now`: milliseconds; a test may have a clock of its own. Throws BAD_USAGE for a file that can be no history. */
   constructor(
     files: Pick<ModelFiles, 'checkpoint' | 'shape' | 'family'>,
     mode: UsageMode,
@@ -100,7 +97,7 @@ export class UsageHistory {
   #save(): boolean {
     if (this.#path === null || this.recent.tokens === 0) return true;
     try {
-      makeDirectory(dirname(this.#path));
+      if (this.#path !== this.#named) makeDirectory(dirname(this.#path));
       const saved = saveUsage(this.#path, this.#owner, this.#before, this.recent);
       if (saved.kind === 'busy') return false;
       if (saved.kind === 'foreign') this.#stop(saved.why);
@@ -137,14 +134,18 @@ export class UsageHistory {
     return false;
   }
 
-  /** A file that the user named: ours, to be made, or one of the C engine, which is read only. */
+  /** A file that the user named: ours, to be made, or one of the C engine, which is read only. Throws BAD_USAGE for any other. */
   #readNamed(path: string, engine: string, usual: readonly UsagePlace[]): void {
+    this.#named = path;
     let bytes: Buffer;
     try {
       bytes = readAtMost(path, Math.max(MAX_C_USAGE_BYTES, usageFileBytes(this.#owner.shape)));
     } catch (error) {
       const code = codeOf(error);
-      if (code === 'ENOENT') this.#path = path;
+      if (code === 'ENOENT' || code === 'ENOTDIR') {
+        requireDirectory(path);
+        this.#path = path;
+      } else if (code === 'ELOOP') throw wrongUsage(path, 'is no regular file', OTHER_FILE);
       else this.#note(`${path} cannot be read (${code}): no history of use is read or saved`);
       return;
     }
@@ -165,12 +166,15 @@ export class UsageHistory {
       const bytes = readAtMost(path, MAX_C_USAGE_BYTES);
       const { shape } = this.#owner;
       const imported = importCUsage(bytes, { shape, engine, chosen });
-      if (imported.usage === null) this.#note(`${path} ${imported.why}: it is not imported`);
-      else {
+      if (imported.usage === null) {
+        if (chosen) throw wrongUsage(path, `is no history of this model: it ${imported.why}`, OTHER_FILE);
+        this.#note(`${path} ${imported.why}: it is not imported`);
+      } else {
         this.#before = imported.usage;
         if (imported.note !== null) this.#note(`${path} ${imported.note}`);
       }
     } catch (error) {
+      if (error instanceof RequestError) throw error;
       const code = codeOf(error);
       if (chosen || (code !== 'ENOENT' && code !== 'ENOTDIR'))
         this.#note(`${path} cannot be read (${code}): not imported`);

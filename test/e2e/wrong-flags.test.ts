@@ -37,3 +37,13 @@ test('speeds for another number of drives', () => {
     code: 'BAD_DRIVE_SPEEDS',
   });
 });
+
+test('a history that is none', () => {
+  const junk = path.join(root, 'plan.json');
+  fs.writeFileSync(junk, '{}');
+  for (const usage of [junk, 'raed', path.join(root, 'no', 'x')]) {
+    expect(refusal('run', ...ENGINE, '--usage', usage, 'hi')).toMatchObject({ status: 2, code: 'BAD_USAGE' });
+  }
+  expect(fs.readdirSync(root)).toEqual(['plan.json']);
+  expect(fs.existsSync('raed')).toBe(false);
+});

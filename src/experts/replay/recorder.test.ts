@@ -77,6 +77,7 @@ describe('a trace file', () => {
       open().close();
       expect(leaseCount(readTrace(path()))).toBe(0);
     }
+    expect(notes).toEqual([`the trace in ${path()} is replaced by the one of this run`]);
     for (const content of ['weights', 'COLITRC2xxxx', '{"a": 1}']) {
       fs.writeFileSync(path(), content);
       expect(open).toThrow(expect.objectContaining({ code: 'TRACE_UNWRITABLE' }));
@@ -88,7 +89,9 @@ describe('a trace file', () => {
     fs.mkdirSync(path());
     expect(open).toThrow(expect.objectContaining({ code: 'TRACE_UNWRITABLE' }));
     const nowhere = () => new TraceFile(join(directory, 'no', 'a'), HEADER, () => {});
-    expect(nowhere).toThrow(expect.objectContaining({ code: 'TRACE_UNWRITABLE' }));
+    expect(nowhere).toThrow(
+      expect.objectContaining({ code: 'TRACE_UNWRITABLE', message: expect.stringContaining('there is no directory') }),
+    );
   });
 
   test.skipIf(!fs.existsSync('/dev/full'))('a full disk ends the trace with a note', () => {

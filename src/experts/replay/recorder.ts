@@ -4,6 +4,7 @@
  */
 
 import fs from 'node:fs';
+import { dirname } from 'node:path';
 import { StorageError } from '../../common/errors.ts';
 import { KIB } from '../../common/units.ts';
 import type { LeaseObserver } from '../store.ts';
@@ -65,7 +66,9 @@ export class TraceFile implements LeaseObserver {
     this.#path = path;
     this.#note = note;
     this.#buffer = new LeaseBuffer(header, traceBufferBytes(layers, header.experts));
-    this.#fd = openForWriting(path);
+    const { fd, replaced } = openForWriting(path);
+    this.#fd = fd;
+    if (replaced) note(`the trace in ${path} is replaced by the one of this run`);
     this.#write(encodeHeader(header));
   }
 
@@ -112,7 +115,7 @@ export class TraceFile implements LeaseObserver {
 }
 
 /** A new file, or one that was a trace before: anything else is not overwritten. */
-function openForWriting(path: string): number {
+function openForWriting(path: string): { fd: number; replaced: boolean } {
   const fail = (why: string, cause?: unknown) =>
     new StorageError('TRACE_UNWRITABLE', `cannot write the trace ${path}: ${why}`, {
       hint: 'give --trace the name of a new file in a directory that can be written',
@@ -120,9 +123,11 @@ function openForWriting(path: string): number {
       cause,
     });
   try {
-    return fs.openSync(path, 'wx');
+    return { fd: fs.openSync(path, 'wx'), replaced: false };
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw fail((error as Error).message, error);
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT') throw fail(`there is no directory ${dirname(path)}`, error);
+    if (code !== 'EEXIST') throw fail(message, error);
   }
   let fd: number | null = null;
   try {
@@ -133,7 +138,7 @@ function openForWriting(path: string): number {
     const read = fs.readSync(fd, magic, 0, magic.length, 0);
     if (read > 0 && magic.toString('latin1') !== TRACE_MAGIC) throw fail('it exists and is no trace');
     fs.ftruncateSync(fd);
-    return fd;
+    return { fd, replaced: read > 0 };
   } catch (error) {
     if (fd !== null) fs.closeSync(fd);
     throw error instanceof StorageError ? error : fail((error as Error).message, error);
