@@ -25,7 +25,15 @@ test('a cut trace says so', () => {
 test('the JSON has counts and rates', () => {
   const trace = readTrace(FILE);
   const json = traceJson('a.trace', trace, comparePolicies(trace, [96])) as { results: { policies: unknown[] }[] };
-  expect(json).toMatchObject({ version: 1, file: 'a.trace', experts: 128, top_k: 8, passes: 556, requests: 13344, cut: false });
+  expect(json).toMatchObject({
+    version: 1,
+    file: 'a.trace',
+    experts: 128,
+    top_k: 8,
+    passes: 556,
+    requests: 13344,
+    cut: false,
+  });
   expect(json.results[0]).toMatchObject({ slots: 96, share: 0.25 });
   expect(json.results[0].policies[0]).toEqual({
     policy: 'lru',
