@@ -83,9 +83,9 @@ export async function withTuned<T>(
 ): Promise<{ value: T; notes: string[] }> {
   const options = engineOptions(flags, directory);
   const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
-  const { settings, notes, date } = tunedSettings(flags, options);
+  const { settings, notes, when } = tunedSettings(flags, options);
   if (Object.keys(settings).length === 0) return { value: await use(options), notes };
-  const told = (kept: TunedSettings) => `tuned on ${date}: ${settingsText(kept)} (--no-tuned leaves this out)`;
+  const told = (kept: TunedSettings) => `tuned on ${when}: ${settingsText(kept)} (--no-tuned leaves this out)`;
   try {
     const value = await use({ ...settings, ...given, model: options.model });
     return { value, notes: [told(settings)] };
@@ -97,7 +97,7 @@ export async function withTuned<T>(
   const small: TunedSettings = Object.fromEntries(Object.entries(settings).filter(isSmall));
   const large: TunedSettings = Object.fromEntries(Object.entries(settings).filter(each => !isSmall(each)));
   const value = await use({ ...small, ...given, model: options.model });
-  const left = `tuned on ${date}: ${settingsText(large)} left out, because the budget has no memory for it`;
+  const left = `tuned on ${when}: ${settingsText(large)} left out, because the budget has no memory for it`;
   return { value, notes: [...(Object.keys(small).length > 0 ? [told(small)] : []), left] };
 }
 
@@ -114,8 +114,8 @@ export function tunedWithoutMemory(flags: EngineFlags, directory: string): Engin
 function tunedSettings(
   { tuned }: EngineFlags,
   options: EngineOptions,
-): { settings: TunedSettings; notes: string[]; date: string } {
-  const none = { settings: {}, notes: [], date: '' };
+): { settings: TunedSettings; notes: string[]; when: string } {
+  const none = { settings: {}, notes: [], when: '' };
   if (tuned === false) return none;
   const loaded = loadProfile(options.model);
   if (loaded.profile === null) return { ...none, notes: loaded.note === null ? [] : [loaded.note] };
@@ -124,7 +124,8 @@ function tunedSettings(
     !(knob === 'expertShare' && options.expertSlots !== undefined) &&
     !(options.plan !== undefined && DECIDED_BY_PLANS.includes(knob as Knob));
   const settings = Object.fromEntries(Object.entries(loaded.profile.settings).filter(([knob]) => isFree(knob)));
-  return { settings, notes: [], date: loaded.profile.created_at.slice(0, 10) };
+  const { created_at, budget_bytes } = loaded.profile;
+  return { settings, notes: [], when: `${created_at.slice(0, 10)} with ${formatBytes(budget_bytes)}` };
 }
 
 export interface OpenExtras {

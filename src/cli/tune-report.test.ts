@@ -41,6 +41,7 @@ const profile = (change: Partial<Profile>): Profile => ({
   program: '0.1.0',
   model: 'm',
   machine: 'm',
+  budget_bytes: 4e9,
   complete: true,
   settings: {},
   together: [],

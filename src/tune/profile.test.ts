@@ -27,6 +27,7 @@ const profile = (): Profile => ({
   program: '0.1.0',
   model,
   machine: 'm',
+  budget_bytes: 4e9,
   complete: true,
   settings: { readers: 8, io: 'buffered' },
   together: [],

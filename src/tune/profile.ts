@@ -44,6 +44,8 @@ export const profileSchema = z.object({
   program: z.string(),
   model: z.string(),
   machine: z.string(),
+  /** The budget that it was measured with: what pays may be another thing with much more or less memory. */
+  budget_bytes: z.number().positive(),
   complete: z.boolean(),
   settings,
   /** Several settings against none of them; the last says what was kept. */

@@ -222,6 +222,7 @@ describe('beside the model', () => {
       program: '1',
       model: OLMOE,
       machine: 'm',
+      budget_bytes: 4e9,
       complete: true,
       settings: { readers: 6 },
       together: [],

@@ -53,7 +53,7 @@ test('runs go by the profile, say so, and give the same answer as without it', (
   writeFileSync(profileFile(), JSON.stringify({ ...profile, settings: { io: 'buffered', readers: 3, threads: 1 } }));
   const tuned = coli('run', ...QUESTION);
   expect(tuned.stderr).toMatch(
-    /tuned on \d{4}-\d\d-\d\d: buffered reads, 3 readers, 1 thread \(--no-tuned leaves this out\)/,
+    /tuned on \d{4}-\d\d-\d\d with [\d.]+ [MG]B: buffered reads, 3 readers, 1 thread \(--no-tuned leaves this out\)/,
   );
   const plain = coli('run', '--no-tuned', ...QUESTION);
   expect(plain.stderr).not.toContain('tuned on');

@@ -36,7 +36,8 @@ export async function tune(flags: TuneFlags): Promise<number> {
   const options = engineOptions(flags, directory);
   requireProfileDirectory();
   const prompts = flags.prompts === undefined ? PROMPTS : promptLines(flags.prompts);
-  const facts = factsOf(inspectModel(options));
+  const info = inspectModel(options);
+  const facts = factsOf(info);
   const workload = { prompts, tokens: Math.min(flags.tokens, facts.context - 1) };
   const interrupts = new Interrupts();
   interrupts.listen();
@@ -72,7 +73,7 @@ export async function tune(flags: TuneFlags): Promise<number> {
       },
     }).finally(() => progress.clear());
   });
-  const profile = profileOf(directory, found);
+  const profile = profileOf(directory, info.plan.budget, found);
   // what an earlier tuning has found is worth more than nothing
   const path = found.trials.some(trial => trial.gain !== null) ? saveProfile(profile) : null;
   if (json) writeJson({ ...profile, path });
@@ -126,7 +127,7 @@ function copied<T extends Pick<Trial, 'before' | 'after'>>(measured: T) {
   return { ...measured, before: [...measured.before], after: [...measured.after] };
 }
 
-function profileOf(directory: string, { settings, trials, together, complete }: Search): Profile {
+function profileOf(directory: string, budgetBytes: number, { settings, trials, together, complete }: Search): Profile {
   return {
     version: PROFILE_VERSION,
     key: profileKey(directory),
@@ -134,6 +135,7 @@ function profileOf(directory: string, { settings, trials, together, complete }: 
     program: packageVersion(),
     model: directory,
     machine: machineText(),
+    budget_bytes: budgetBytes,
     complete,
     settings,
     together: together.map(copied),
