@@ -15,7 +15,9 @@ const COMPARE_BYTES = MIB;
  * has the same headers, and other bytes nearly everywhere. Damage between the pieces is what hashes are for.
  */
 const SAMPLES = 16;
-/** For a whole mirror: a tenth of a second of a fast drive. Files of a small model are then compared from end to end. */
+/** Of a file that was once compared as a whole, with what was the model then: a hard disk needs long for every piece. */
+const STAGED_SAMPLES = 4;
+/** For a whole mirror, not to be felt at a start. Files of a small model are then compared from end to end. */
 const SAMPLED_BYTES = 64 * MIB;
 const LEAST_SAMPLE_BYTES = 4 * KIB;
 
@@ -104,7 +106,13 @@ function openMirror(directory: string, model: Mirrored, io: IoMode, open: OpenFu
       else if (difference !== null) notes.refuse(`${path}: ${difference}`);
       else if (entry && hasChanged(path, entry)) changed.push(name);
       else {
-        const sampled = sampledDifference(path, file, headerBytes, sampleBytes, open);
+        const sampled = sampledDifference(
+          path,
+          file,
+          headerBytes,
+          { count: entry ? STAGED_SAMPLES : SAMPLES, sampleBytes },
+          open,
+        );
         if (sampled !== null) notes.refuse(`${path}: ${sampled}`);
         else {
           const opened = openFiles([path], io, open);
@@ -201,14 +209,14 @@ function sampledDifference(
   path: string,
   file: FileIdentity,
   headerBytes: number,
-  sampleBytes: number,
+  { count, sampleBytes }: { readonly count: number; readonly sampleBytes: number },
   open: OpenFunction,
 ): string | null {
   const left = new Uint8Array(Math.min(sampleBytes, file.bytes - headerBytes));
   const right = new Uint8Array(left.length);
-  const step = (file.bytes - headerBytes - left.length) / (SAMPLES - 1);
+  const step = (file.bytes - headerBytes - left.length) / (count - 1);
   return withBoth(path, file, open, (copy, original) => {
-    for (let i = 0; i < SAMPLES; i++) {
+    for (let i = 0; i < count; i++) {
       const at = headerBytes + Math.floor(i * step);
       readExact(original, left, at, file.path);
       readExact(copy, right, at, path);

@@ -130,7 +130,7 @@ test('a staged mirror whose bytes were changed is not used, and told', async () 
   expect(await digest(mirrors)).toBe(await digest({}));
   const { notes } = inspectModel({ model: NANO, ...mirrors });
   expect(notes.filter(note => /"model-00002.*coli mirror verify/.test(note))).toHaveLength(1);
-  // with its time set back it is still found, as all of so small a file is compared
+  // with its time set back the samples still tell
   const { mtimeMs } = readReceipt(mirror)!.files.find(({ name }) => name.includes('00002'))!;
   fs.utimesSync(join(mirror, 'model-00002-of-00002.safetensors'), 1, mtimeMs / 1000);
   expect(await digest(mirrors)).toBe(await digest({}));
