@@ -25,6 +25,20 @@ export function memoryRows(plan: PlanSummary, totalExperts: number, firstStartBy
       `${formatBytes(plan.budget)} (${plan.budgetSource}); the smallest possible is --ram ${sizeFlag(plan.smallestBudget)}${onlyNow}`,
     ],
     ['in memory', `${formatBytes(plan.total)}: ${parts.join(', ')}`],
-    ['experts', `room for ${slotShare(plan.expertSlots, totalExperts)} at ${formatBytes(plan.slotBytes)} each`],
+    [
+      'experts',
+      `room for ${slotShare(plan.expertSlots, totalExperts)} at ${formatBytes(plan.slotBytes)} each${laterSlots(plan, totalExperts, firstStartBytes)}`,
+    ],
   ];
+}
+
+/** Whoever asks again at the next start finds another number. */
+function laterSlots(
+  { budget, total, slotBytes, expertSlots }: PlanSummary,
+  all: number,
+  firstStartBytes: number,
+): string {
+  const more = Math.min(all - expertSlots, Math.floor(firstStartBytes / slotBytes));
+  // with more than one slot left over, something else than memory limits them
+  return more <= 0 || budget - total >= slotBytes ? '' : `; about ${more} more at later starts`;
 }

@@ -122,6 +122,27 @@ test('where no further session fits, nothing is said of its price', () => {
   expect(told(3, 2)).toBe('1 of 1.00 MB; at most 3 fit; up to 2 cost no expert its place');
 });
 
+test('a first start has room for fewer experts, which is told then and before', () => {
+  const { slot_bytes } = plain.memory;
+  const told = (memory: Partial<PlanFile['memory']>) => {
+    const full = { ...plain.memory, budget_bytes: plain.memory.total_bytes + 1, ...memory };
+    return planText({ ...plain, memory: full });
+  };
+  const first = { ...plain.memory.overhead, first_start: 10.5 * slot_bytes };
+  const now = told({ overhead: first, first_start_extra_bytes: 0 });
+  expect(row(now, 'experts')).toMatch(/each; about 10 more at later starts$/);
+  const none = { ...plain.memory.overhead, first_start: 0 };
+  const later = told({ overhead: none, first_start_extra_bytes: 10.5 * slot_bytes });
+  expect(row(later, 'experts')).toMatch(/each$/);
+  expect(row(later, 'first start')).toMatch(/at least; with this one, room for about 11 experts less$/);
+  // a budget that is not used up has it
+  const roomy = { budget_bytes: plain.memory.total_bytes + 20 * slot_bytes };
+  expect(row(told({ ...roomy, overhead: first, first_start_extra_bytes: 0 }), 'experts')).toMatch(/each$/);
+  expect(row(told({ ...roomy, overhead: none, first_start_extra_bytes: slot_bytes }), 'first start')).toMatch(
+    /at least$/,
+  );
+});
+
 test('a terminal of 80 columns is enough', () => {
   for (const line of planText(measured, '/a/path/of/some/length/to/a/plan.json').split('\n')) {
     for (const part of wrapLine(line, 80).split('\n')) expect(part.length).toBeLessThanOrEqual(80);

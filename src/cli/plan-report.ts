@@ -52,13 +52,15 @@ function summaryOf({ memory, settings }: PlanFile): PlanSummary {
 
 /** A budget that this plan just fits is refused at such a start. */
 function firstStartRows({ memory }: PlanFile): string[][] {
-  const { first_start_extra_bytes: extra, smallest_budget_bytes: smallest } = memory;
+  const { first_start_extra_bytes: extra, smallest_budget_bytes: smallest, slot_bytes: each } = memory;
   if (extra === 0) return [];
+  const beyond = memory.total_bytes + extra - memory.budget_bytes;
+  const fewer = beyond <= 0 ? '' : `; with this one, room for about ${plural(Math.ceil(beyond / each), 'expert')} less`;
   const least = sizeFlag(smallest + extra);
   return [
     [
       'first start',
-      `of changed sources, with nothing compiled yet, needs ${formatBytes(extra)} more once: --ram ${least} at least`,
+      `of changed sources, with nothing compiled yet, needs ${formatBytes(extra)} more once: --ram ${least} at least${fewer}`,
     ],
   ];
 }

@@ -65,7 +65,7 @@ export async function makePlanFile(wish: PlanWish): Promise<PlanFile> {
   );
   closeFiles(opened.descriptors);
   const mirrors = planMirrors(files, options);
-  const promptTokens = promptLength(wish.promptTokens, settings.context);
+  const promptTokens = promptLength(wish.promptTokens, settings.context, files.shape.maxContext);
   const traffic = trafficOf(files, settings, promptTokens);
   const shape = { ...files.shape, moeLayers: mainMoeLayers(files) };
   const hits = hitRates(files, options, { slots: planned.slotCount, moeLayers: shape.moeLayers });
@@ -119,11 +119,11 @@ export async function makePlanFile(wish: PlanWish): Promise<PlanFile> {
   return planSchema.parse({ ...facts, warnings, next_step: nextStep({ ...facts, warnings }, budgetFor) });
 }
 
-function promptLength(wanted: number | undefined, context: number): number {
+function promptLength(wanted: number | undefined, context: number, maxContext: number): number {
   if (wanted === undefined) return Math.min(DEFAULT_PROMPT_TOKENS, context);
   if (wanted <= context) return wanted;
   throw new UsageError('BAD_FLAG', `--prompt-tokens ${wanted} is more than the context of ${context} tokens`, {
-    hint: `give --ctx ${wanted} or more, or a shorter prompt`,
+    hint: wanted <= maxContext ? `give --ctx ${wanted} or more` : `this model takes up to ${maxContext}`,
   });
 }
 
