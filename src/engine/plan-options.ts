@@ -11,7 +11,7 @@ import type { PlannedModel } from './model-plan.ts';
 import { PLAN_VERSION, type PlanFile, planSchema } from './plan-schema.ts';
 
 /** A model of the most layers that are read has a tenth of this. */
-const MAX_PLAN_BYTES = 4 * 2 ** 20;
+export const MAX_PLAN_BYTES = 4 * 2 ** 20;
 
 const AGAIN = 'make it again with coli plan --out FILE';
 

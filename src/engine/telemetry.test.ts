@@ -97,8 +97,8 @@ it('splits the time of each step and layer into phases and the wait', () =>
     const counted = events.take().filter(({ type }) => type === 'step' || type === 'layer');
     for (const { fields } of counted) {
       const phases = PHASES.reduce((sum, phase) => sum + fields[`${phase}Us`], 0);
-      // the wait is rounded to microseconds, each time
-      expect(Math.abs(phases + fields['waitUs'] - fields['totalUs'])).toBeLessThan(20);
+      // the wait is rounded to microseconds, each of the up to some hundred times
+      expect(Math.abs(phases + fields['waitUs'] - fields['totalUs'])).toBeLessThan(100);
       for (const name of WORK_NAMES) expect(fields[name]).toBeGreaterThanOrEqual(0);
     }
     const steps = counted.filter(({ type }) => type === 'step');

@@ -109,6 +109,22 @@ test('a budget that is too small is refused as info refuses it', () => {
   expect(plan).toEqual(info);
 });
 
+test('an older plan may be replaced, any other file not', () => {
+  const out = join(folder, 'again.json');
+  const made = () => coli('plan', '--model', PACK, ...SETTINGS, '--no-measure', '--out', out);
+  expect(made().status).toBe(0);
+  const first = readFileSync(out, 'utf8');
+  expect(made().status).toBe(0);
+  expect(JSON.parse(readFileSync(out, 'utf8')).model).toEqual(JSON.parse(first).model);
+  for (const content of ['precious', '{"model_type": "olmoe"}']) {
+    writeFileSync(out, content);
+    const { status, stderr } = made();
+    expect(status).toBe(2);
+    expect(stderr).toContain('exists and is no plan');
+    expect(readFileSync(out, 'utf8')).toBe(content);
+  }
+});
+
 test('a place where nothing can be written is an error', () => {
   const { status, stderr } = coli(
     'plan',

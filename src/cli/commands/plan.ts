@@ -1,8 +1,11 @@
 /** coli plan: what would be where, how fast that can be, and what limits it. */
 
-import { writeFileSync } from 'node:fs';
-import { StorageError } from '../../common/errors.ts';
+import { statSync } from 'node:fs';
+import { StorageError, UsageError } from '../../common/errors.ts';
+import { replaceFile } from '../../common/whole-file.ts';
 import type { EngineOptions } from '../../engine/api.ts';
+import { MAX_PLAN_BYTES } from '../../engine/plan-options.ts';
+import { readJsonObject } from '../../formats/json.ts';
 import { flagNotes, modelDirectory, packageVersion, withTuned } from '../model.ts';
 import type { EngineFlags } from '../options.ts';
 import { writeJson, writeText } from '../output.ts';
@@ -42,15 +45,32 @@ export async function plan(flags: PlanFlags): Promise<number> {
 
 const share = (done: number, total: number) => `${Math.round((100 * done) / total)} %`;
 
+/** An empty file, and a plan of any version or model, may be replaced. */
+function isOtherFile(path: string): boolean {
+  try {
+    if (statSync(path).size === 0) return false;
+    const found = readJsonObject(path, MAX_PLAN_BYTES);
+    return !('colibri' in found && 'memory' in found && 'model' in found);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code !== 'ENOENT';
+  }
+}
+
 async function serverNeeds(flags: PlanFlags): Promise<Pick<EngineOptions, 'reserveBytes' | 'constraints'>> {
   if (!flags.serve) return {};
   const { SERVER_RESERVE_BYTES } = await import('../../server/overhead.ts');
   return { reserveBytes: SERVER_RESERVE_BYTES, constraints: true };
 }
 
+/** In the place of an older plan, never of anything else. */
 function write(path: string, plan: object): void {
+  if (isOtherFile(path)) {
+    throw new UsageError('BAD_FLAG', `--out ${path} exists and is no plan`, {
+      hint: 'give a new file, or remove this one first',
+    });
+  }
   try {
-    writeFileSync(path, `${JSON.stringify(plan, null, 1)}\n`);
+    replaceFile(path, `${JSON.stringify(plan, null, 1)}\n`);
   } catch (error) {
     throw new StorageError('OUTPUT_FAILED', `the plan cannot be written: ${(error as Error).message}`, {
       hint: 'give another file with --out',
