@@ -73,7 +73,8 @@ export interface ErrorWire {
 }
 
 export function errorToWire(error: unknown): ErrorWire {
-  const e = error instanceof Error ? error : new Error(String(error));
+  const given = error instanceof Error ? error : new Error(String(error));
+  const e = isOutOfFiles(given) ? tooManyFiles(given) : given;
   if (e instanceof ColiError) {
     return {
       class: e.name,
@@ -85,6 +86,30 @@ export function errorToWire(error: unknown): ErrorWire {
     };
   }
   return { class: 'InternalError', code: 'INTERNAL', message: e.message, details: {}, stack: e.stack };
+}
+
+/** Longer chains of causes nobody makes. */
+const MAX_CAUSES = 8;
+
+/** Whoever ran into the system's limit: a file that cannot be opened, a thread that cannot start. */
+function isOutOfFiles(error: Error): boolean {
+  if (error instanceof ColiError && error.code === TOO_MANY_FILES) return false;
+  let cause: unknown = error;
+  for (let i = 0; i < MAX_CAUSES && cause instanceof Error; i++, cause = cause.cause) {
+    // threads and the loader of modules say it in words only
+    if (/\bE[MN]FILE\b|: too many open files/.test(`${(cause as { code?: unknown }).code} ${cause.message}`))
+      return true;
+  }
+  return false;
+}
+
+const TOO_MANY_FILES = 'TOO_MANY_FILES';
+
+function tooManyFiles(cause: Error): StorageError {
+  return new StorageError(TOO_MANY_FILES, `the system's limit of open files is too low: ${cause.message}`, {
+    hint: 'raise it with "ulimit -n 1024" and start again; each thread and each reader takes about 4, each file of the model 1',
+    cause,
+  });
 }
 
 export function errorFromWire(wire: ErrorWire): ColiError {
