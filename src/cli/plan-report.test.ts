@@ -134,7 +134,7 @@ test('a first start has room for fewer experts, which is told then and before', 
   const none = { ...plain.memory.overhead, first_start: 0 };
   const later = told({ overhead: none, first_start_extra_bytes: 10.5 * slot_bytes });
   expect(row(later, 'experts')).toMatch(/each$/);
-  expect(row(later, 'first start')).toMatch(/at least; with this one, room for about 11 experts less$/);
+  expect(row(later, 'first start')).toMatch(/at least; about 11 experts more have no place then$/);
   // a budget that is not used up has it
   const roomy = { budget_bytes: plain.memory.total_bytes + 20 * slot_bytes };
   expect(row(told({ ...roomy, overhead: first, first_start_extra_bytes: 0 }), 'experts')).toMatch(/each$/);

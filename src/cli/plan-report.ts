@@ -55,7 +55,7 @@ function firstStartRows({ memory }: PlanFile): string[][] {
   const { first_start_extra_bytes: extra, smallest_budget_bytes: smallest, slot_bytes: each } = memory;
   if (extra === 0) return [];
   const beyond = memory.total_bytes + extra - memory.budget_bytes;
-  const fewer = beyond <= 0 ? '' : `; with this one, room for about ${plural(Math.ceil(beyond / each), 'expert')} less`;
+  const fewer = beyond <= 0 ? '' : `; about ${plural(Math.ceil(beyond / each), 'expert')} more have no place then`;
   const least = sizeFlag(smallest + extra);
   return [
     [

@@ -6,7 +6,7 @@ import { addAttachFlags, checkAttachFlags } from './attach-options.ts';
 import { packageVersion } from './model.ts';
 import { addEngineFlags, addFlags, addSamplingFlags, notEmpty, size, wholeFrom1 } from './options.ts';
 import { writeLine } from './output.ts';
-import { portInUse, SERVE_FLAGS } from './serve-options.ts';
+import { checkServeFlags, portInUse, SERVE_FLAGS } from './serve-options.ts';
 
 export const EXIT_USAGE = 2;
 
@@ -239,7 +239,12 @@ function addPlanCommand(program: Command, done: (exitCode: number) => void): voi
   const plan = program
     .command('plan')
     .description('tell whether the model fits, how fast it will be, and what limits it');
-  addEngineFlags(plan, ['--trace', '--prefetch', '--verify'])
+  addEngineFlags(plan, ['--trace', '--prefetch', '--verify']);
+  // what a server takes memory for
+  addFlags(
+    plan,
+    SERVE_FLAGS.filter(({ flags }) => flags.startsWith('--kv-dir')),
+  )
     .option('--slots <n>', 'conversations in memory (default: 1)', wholeFrom1('--slots'))
     .addOption(new Option('--kv <encoding>', 'keys and values in memory (default: f32)').choices(['f32', 'bf16']))
     .option('--serve', 'for coli serve, which needs more memory')
@@ -258,6 +263,7 @@ function addPlanCommand(program: Command, done: (exitCode: number) => void): voi
           hint: 'leave one of the two out',
         });
       }
+      checkServeFlags(flags);
       done(await (await import('./commands/plan.ts')).plan(flags));
     });
   // commander itself lets the last one win

@@ -102,6 +102,25 @@ test('a server needs more', () => {
   expect(served.memory.total_bytes).toBeGreaterThan(alone.memory.total_bytes + 1e8);
 });
 
+test('a server by a plan made without --serve is told to make it again, not to contradict it', () => {
+  const path = join(folder, 'no server.json');
+  expect(coli('plan', '--model', PACK, ...SETTINGS, '--no-measure', '--ram', '350M', '--out', path).status).toBe(0);
+  const { status, stderr } = coli('serve', '--model', PACK, '--plan', path, '--port', '0');
+  expect(status).toBe(1);
+  expect(stderr).toContain('"code":"PLAN_OUTGROWN"');
+  expect(stderr).toMatch(
+    /it was made without --serve; make it again with coli plan --out FILE, with --serve and --ram \d+M/,
+  );
+});
+
+test('a directory of saved conversations is in the plan of a server', () => {
+  const plan = (...more: string[]) =>
+    JSON.parse(coli('plan', '--model', PACK, ...SETTINGS, '--no-measure', '--json', '--serve', ...more).stdout);
+  expect(plan().memory.overhead.saved_kv).toBe(0);
+  expect(plan('--kv-dir', join(folder, 'kv')).memory.overhead.saved_kv).toBeGreaterThan(0);
+  expect(coli('plan', '--kv-dir-size', '1G').status).toBe(2);
+});
+
 test('a budget that is too small is refused as info refuses it', () => {
   const [plan, info] = ['plan', 'info'].map(command => coli(command, '--model', PACK, '--ram', '50M', '--ctx', '128'));
   expect(plan.status).toBe(1);
