@@ -12,7 +12,7 @@ test.each([
       cause: Object.assign(new Error('Worker initialization failure: EMFILE'), { code: 'ERR_WORKER_INIT_FAILED' }),
     }),
   ],
-  ['a module that cannot be loaded', new Error('Cannot read package config /a/package.json: too many open files.')],
+  ['a module that cannot be loaded', new Error('Cannot read package config /a/package.json: too many open files')],
 ])('too few open files are allowed for %s: no bug, and it is said what helps', (_, error) => {
   const wire = errorToWire(error);
   expect(wire).toMatchObject({ class: 'StorageError', code: 'TOO_MANY_FILES' });
@@ -23,7 +23,8 @@ test.each([
 });
 
 test('any other error stays what it is', () => {
-  const error = new InternalError('READER_DIED', 'reader 0 could not start', { cause: system('EACCES') });
+  const cause = Object.assign(new Error('permission denied'), { code: 'EACCES' });
+  const error = new InternalError('READER_DIED', 'reader 0 could not start', { cause });
   expect(errorToWire(error)).toMatchObject({ class: 'InternalError', code: 'READER_DIED' });
   const round = new Error('round');
   round.cause = round;

@@ -106,10 +106,14 @@ function isOutOfFiles(error: Error): boolean {
 const TOO_MANY_FILES = 'TOO_MANY_FILES';
 
 function tooManyFiles(cause: Error): StorageError {
-  return new StorageError(TOO_MANY_FILES, `the system's limit of open files is too low: ${cause.message}`, {
-    hint: 'raise it with "ulimit -n 1024" and start again; each thread and each reader takes about 4, each file of the model 1',
-    cause,
-  });
+  return new StorageError(
+    TOO_MANY_FILES,
+    `the system's limit of open files is too low: ${cause.message.replace(/\.$/, '')}`,
+    {
+      hint: 'raise it with "ulimit -n 1024" and start again; each thread and each reader takes about 4, each file of the model 1',
+      cause,
+    },
+  );
 }
 
 export function errorFromWire(wire: ErrorWire): ColiError {
