@@ -89,7 +89,7 @@ export function verifyText({ directory, by, files, goodBytes }: VerifyReport): s
   if (files.length === 0) lines.push(`${directory} has no file of the model.`);
   const against = by === 'receipt' ? 'its receipt' : "the model's own files";
   const right = files.length - bad.length;
-  const agree = right === 1 ? 'agrees' : 'agree';
+  const agree = right === 1 || files.length === 1 ? 'agrees' : 'agree';
   lines.push(`${right} of ${plural(files.length, 'file')} (${formatBytes(goodBytes)}) ${agree} with ${against}.`);
   return lines.join('\n');
 }

@@ -43,9 +43,9 @@ function checkMirrorOptions(mirrors: readonly string[], speeds: readonly number[
   if (fits && speeds.every(speed => speed >= 0) && speeds.some(speed => speed > 0)) return;
   throw new RequestError(
     'BAD_DRIVE_SPEEDS',
-    `--drive-speeds ${speeds.join(',')}: needed is one for the model's drive and one for each --mirror (${mirrors.length}), not all 0`,
+    `--drive-speeds ${speeds.join(',')}: give one for the model's drive and one for each --mirror (${mirrors.length}), not all 0`,
     {
-      hint: 'give them in GB/s, the drive of the model first, or leave the flag out: they are measured',
+      hint: 'they are in GB/s, the drive of the model first; without the flag they are measured',
       details: { speeds, mirrors },
     },
   );

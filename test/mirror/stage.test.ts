@@ -229,6 +229,8 @@ describe('verify', () => {
   test('one file agrees, two agree', async () => {
     await stage({ budgetBytes: 600_000 });
     expect(verifyText(await verify())).toMatch(/^1 of 1 file \(.* agrees with its receipt\.$/);
+    fs.appendFileSync(at(fs.readdirSync(directory).find(name => name.startsWith('model'))!), 'x');
+    expect(verifyText(await verify())).toMatch(/\n0 of 1 file \(.* agrees with its receipt\.$/);
     await stage();
     expect(verifyText(await verify())).toMatch(/^3 of 3 files .* agree with/);
   });
