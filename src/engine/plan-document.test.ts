@@ -117,6 +117,14 @@ test('a plan that could not be read again is not made', async () => {
   await expect(made).rejects.toThrow('colibri');
 });
 
+test('a policy that changes nothing is told', async () => {
+  const notes = async (more: object) => (await plain(NANO, { usage: 'off', ...more })).notes.join();
+  expect(await notes({ policy: 'lru', expertSlots: 48 })).toContain('policy lru: changes nothing here');
+  expect(await notes({ policy: 'auto', expertSlots: 48 })).not.toContain('changes nothing');
+  // with all experts in memory no policy has anything to do
+  expect(await notes({ policy: 'lru' })).not.toContain('changes nothing');
+});
+
 describe('measured', () => {
   test('once, then stored; a prediction has its bounds in order', { timeout: 30_000 }, async () => {
     const make = (measure: 'stored' | 'short') =>

@@ -109,6 +109,12 @@ export async function makePlanFile(wish: PlanWish): Promise<PlanFile> {
       'the mirrors are not in the prediction: they have no expert, or their speed has not been measured',
     );
   }
+  const { policy = 'auto' } = options;
+  if (policy !== 'auto' && hits.source === 'estimate' && facts.experts.slots < facts.experts.total) {
+    facts.notes.push(
+      `policy ${policy}: changes nothing here; hits are estimated alike for all until texts are remembered`,
+    );
+  }
   const cut = options.context === undefined ? contextNote(facts) : null;
   if (cut !== null) facts.notes.push(cut);
   const automatic = options.plan === undefined && (options.ram ?? 'auto') === 'auto';
