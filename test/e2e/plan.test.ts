@@ -135,6 +135,7 @@ test('an older plan may be replaced, any other file not', () => {
   const first = readFileSync(out, 'utf8');
   expect(made().status).toBe(0);
   expect(JSON.parse(readFileSync(out, 'utf8')).model).toEqual(JSON.parse(first).model);
+  expect(coli('plan', '--model', PACK, ...SETTINGS, '--no-measure', '--out', '/dev/null').status).toBe(2);
   for (const content of ['precious', '{"model_type": "olmoe"}']) {
     writeFileSync(out, content);
     const { status, stderr } = made();

@@ -48,7 +48,10 @@ const share = (done: number, total: number) => `${Math.round((100 * done) / tota
 /** An empty file, and a plan of any version or model, may be replaced. */
 function isOtherFile(path: string): boolean {
   try {
-    if (statSync(path).size === 0) return false;
+    const stat = statSync(path);
+    // a pipe or a device is not replaced
+    if (!stat.isFile()) return true;
+    if (stat.size === 0) return false;
     const found = readJsonObject(path, MAX_PLAN_BYTES);
     return !('colibri' in found && 'memory' in found && 'model' in found);
   } catch (error) {
