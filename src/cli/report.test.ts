@@ -89,6 +89,8 @@ const INFO: EngineInfo = {
   readers: 4,
   directIo: true,
   policy: 'lfru',
+  prefetch: 'auto',
+  usage: { mode: 'on', tokens: 700 },
   plan: {
     budget: 400_000_000,
     budgetSource: '--ram',
@@ -194,6 +196,7 @@ describe('info', () => {
       family: 'olmoe',
       shapes: { layers: 6, experts: 32, experts_per_token: 4 },
       encodings: { q4g64: 16_000_000 },
+      placement: { policy: 'lfru', prefetch: 'auto', io: 'direct', usage: { mode: 'on', tokens: 700 } },
       plan: { budget_bytes: 400_000_000, expert_slots: 96 },
     });
     expect(json.machine.memory_bytes).toBeGreaterThan(json.machine.memory_available_bytes);
@@ -202,6 +205,7 @@ describe('info', () => {
 
   test('as text has one line per subject', () => {
     const text = infoText('0.1.0', INFO, 'auto', false);
+    expect(text).toMatch(/^placement +policy lfru, prefetch auto, direct reads, history of 700 tokens$/m);
     expect(text).toContain('6 layers, hidden 256, 32 experts per layer, 4 per token, vocabulary 4096');
     expect(text).toContain('room for 96 of 192 experts at 81.9 kB each');
     expect(text).toMatch(/the smallest possible is --ram 191M$/m);

@@ -8,6 +8,7 @@ import { stripperBytes, stripsTypes } from '../engine/overhead.ts';
 import type { KernelChoice } from '../kernels/kernels.ts';
 import type { Answer } from './answer.ts';
 import { memoryRows, slotShare } from './memory-rows.ts';
+import { placementJson, placementText } from './placement-report.ts';
 
 /** Less than this share is not worth a word: what files hold besides the tensors in use. */
 const MIN_OTHER_SHARE = 0.005;
@@ -184,6 +185,7 @@ export function infoJson(version: string, info: EngineInfo) {
       readers: info.readers,
       direct_io: info.directIo,
     },
+    placement: placementJson(info),
     context: info.context,
     plan: {
       budget_bytes: plan.budget,
@@ -243,6 +245,7 @@ export function infoText(
       `${info.kernels}, ${info.activations} activations, ${plural(info.threads, 'thread')}, ${plural(info.readers, 'reader')}, ${info.directIo ? 'direct' : 'buffered'} reads`,
     ],
     ['kernels', whyKernels(info, kernels)],
+    ['placement', placementText(info)],
     ...memoryRows(plan, info.totalExperts, first),
     ...info.notes.filter(note => note !== info.kernelNote).map(note => ['note', note]),
   ]);

@@ -9,6 +9,7 @@ import type { IoMode } from '../storage/open-files.ts';
 import type { TelemetryReader } from '../telemetry/reader.ts';
 import type { SpeedLimits } from '../telemetry/speed.ts';
 import type { PlanFile } from './plan-schema.ts';
+import type { UsageInfo } from './usage-mode.ts';
 
 export type { GrammarSpec, IoMode, KernelChoice, KvEncoding, PlanFile, PolicyChoice };
 export type FamilyChat = Family['chat'];
@@ -257,6 +258,8 @@ export interface EngineInfo {
   directIo: boolean;
   /** Which experts are given up for others; `auto` only before the model is opened. */
   policy: PolicyChoice;
+  prefetch: NonNullable<EngineOptions['prefetch']>;
+  usage: UsageInfo;
   plan: PlanSummary;
   /** Hex; engines with equal ones give equal bytes for equal requests: a digest of the model and of what changes numbers. */
   fingerprint: string;

@@ -11,6 +11,8 @@ import { type ModelFiles, readModel } from './model-files.ts';
 import { type PlannedModel, planModel } from './model-plan.ts';
 import { withPlan } from './plan-options.ts';
 import { unsupportedGenerationSettings } from './sampling-options.ts';
+import { UsageHistory } from './usage.ts';
+import { usageInfo, usageMode } from './usage-mode.ts';
 
 /** Enough for any real file; a note stays readable. */
 const MAX_SETTINGS_TOLD = 20;
@@ -33,6 +35,11 @@ export function inspectModel(wanted: EngineOptions): EngineInfo {
   };
   const info = describe(files, options, planned, chosen);
   info.notes.push(...inspectMirrors(options, files));
+  const usage = usageMode(options.usage);
+  if (usage !== 'off') {
+    const history = new UsageHistory(files, usage === 'on' ? 'read' : usage, line => info.notes.push(line));
+    info.usage.tokens = Math.round(history.total().tokens);
+  }
   return info;
 }
 
@@ -86,6 +93,8 @@ export function describe(files: ModelFiles, options: EngineOptions, planned: Pla
     readers: settings.readers,
     directIo: chosen.directIo,
     policy: options.policy ?? 'auto',
+    prefetch: options.prefetch ?? 'auto',
+    usage: usageInfo(options.usage),
     plan: planned.summary,
     fingerprint: fingerprint(files, options),
     notes,

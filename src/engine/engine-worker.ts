@@ -10,7 +10,7 @@ import type { TelemetryShared } from '../telemetry/memory.ts';
 import type { SpeedLimits } from '../telemetry/speed.ts';
 import type { EngineInfo, EngineOptions, ScoreRequest, ScoreResult } from './api.ts';
 import { Generation, type Order, type TokenizerFacts } from './generation.ts';
-import { IdlePlacement } from './idle-placement.ts';
+import { IdlePlacement, pinNote } from './idle-placement.ts';
 import { DEFAULT_KV_DIR_BYTES, KvFiles } from './kv-files.ts';
 import { withMirrorHint } from './mirrors.ts';
 import { type ModelFiles, readModel } from './model-files.ts';
@@ -84,7 +84,12 @@ async function open(): Promise<void> {
   runtime = await Runtime.open(data.options, progress => port.postMessage({ id: 0, progress }), hooks, files);
   runtime.info.notes.push(...early);
   runtime.passDone = () => routing.passDone();
-  if (history) placement = new IdlePlacement(runtime, history);
+  if (history) {
+    runtime.info.usage.tokens = Math.round(history.total().tokens);
+    placement = new IdlePlacement(runtime, history);
+  }
+  const unpinned = pinNote(runtime.info, placement?.pinned ?? 0);
+  if (unpinned !== null) runtime.info.notes.push(unpinned);
   idleTelemetry = new IdleTelemetry(runtime, history);
   sessions = Array.from({ length: runtime.info.slots }, (_, slot) => new Session(runtime, slot));
   pool = new SessionPool(sessions, runtime.batch.cache, openKvFiles());

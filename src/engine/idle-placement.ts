@@ -1,7 +1,9 @@
 /** Filling and pinning of slots by the history of use, in the times in which no request runs. */
 
 import { setTimeout } from 'node:timers/promises';
+import { MIN_TOKENS } from '../experts/usage/pins.ts';
 import { Placement } from '../experts/usage/placement.ts';
+import type { EngineInfo } from './api.ts';
 import type { Runtime } from './runtime.ts';
 import type { UsageHistory } from './usage.ts';
 
@@ -9,6 +11,17 @@ import type { UsageHistory } from './usage.ts';
 const IDLE_BEFORE_MS = 100;
 /** Between two looks at what has been read: a request that comes waits for this at most. */
 const LOOK_EVERY_MS = 1;
+
+/** What to tell where pins are wanted and none are possible; null otherwise. */
+export function pinNote({ policy, usage }: Pick<EngineInfo, 'policy' | 'usage'>, pinned: number): string | null {
+  if (policy !== 'pin' || pinned > 0) return null;
+  if (usage.mode === 'off') return 'policy pin keeps no expert for good: there is no history with --usage off';
+  const why =
+    usage.tokens < MIN_TOKENS
+      ? `knows ${usage.tokens} tokens, and ${MIN_TOKENS} are needed`
+      : 'finds none for so few slots';
+  return `policy pin keeps no expert for good: the history of use ${why}`;
+}
 
 export class IdlePlacement {
   readonly #placement: Placement;
@@ -22,6 +35,11 @@ export class IdlePlacement {
     const reads = Math.max(1, info.readers - 1);
     this.#placement = new Placement(store, { usage: history.total(), pins: info.policy === 'pin', reads });
     this.#isFilling = this.#placement.hasMore;
+  }
+
+  /** Experts that stay for good. */
+  get pinned(): number {
+    return this.#placement.pinned;
   }
 
   /** A step of a request was made. */

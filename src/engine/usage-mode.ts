@@ -22,6 +22,20 @@ export function usageMode(mode: UsageMode | undefined): UsageMode {
   return chosen;
 }
 
+/** The history of use with which a model was opened. */
+export interface UsageInfo {
+  /** `file`: one that the user has named. */
+  mode: 'on' | 'read' | 'off' | 'file';
+  /** How many it knows of; 0: there is none yet. Older ones count less. */
+  tokens: number;
+}
+
+/** What is told of it: no name of a file. */
+export function usageInfo(mode: UsageMode | undefined): UsageInfo {
+  const chosen = usageMode(mode);
+  return { mode: MODES.includes(chosen) ? (chosen as UsageInfo['mode']) : 'file', tokens: 0 };
+}
+
 /** Directories are made for files of the program, not for those that the user names. Throws BAD_USAGE. */
 export function requireDirectory(path: string): void {
   const directory = dirname(resolve(path));

@@ -97,6 +97,10 @@ describe('routes', () => {
       kernels: 'reference',
       activations: 'int8',
       has_chat_template: true,
+      policy: 'lfru',
+      prefetch: 'auto',
+      io: 'direct',
+      usage: { mode: 'on', tokens: 700 },
       build_info: 'colibri 1.2.3',
       fingerprint: 'fp_test',
     });
@@ -113,6 +117,7 @@ describe('routes', () => {
     expect(text).toContain(`\ncoli_engine_expert_warm_hits_total ${testStatus.expertWarmHits}\n`);
     expect(text).toContain(`\ncoli_engine_pin_swaps_total ${testStatus.pinSwaps}\n`);
     expect(text).toContain('\ncoli_queue_completed_total 1\n');
+    expect(text).toContain('\ncoli_engine_timed_steps_total{mode="decode"} 0\n');
     expect(text).toContain('coli_http_requests_total{route="/v1/models/:model",status="404"} 1');
     expect(text).toMatch(/\ncoli_resident_memory_bytes \d{6,}\n/);
     const info = { version: '1.2.3', model: 'test-model', kv: 'f32', kernels: 'reference', activations: 'int8' };

@@ -82,6 +82,12 @@ const COUNTERS: readonly CounterRow[] = [
     rows: sums => MODES.map(mode => [{ mode }, seconds(sums.steps(mode)['totalUs'])]),
   },
   {
+    name: 'coli_engine_timed_steps_total',
+    help: 'The forward passes whose time that is',
+    labelNames: ['mode'],
+    rows: sums => MODES.map(mode => [{ mode }, sums.steps(mode)['steps']]),
+  },
+  {
     name: 'coli_engine_phase_seconds_total',
     help: 'Time by phase without the wait for storage, of the forward passes that were looked at in detail: all but short ones',
     labelNames: ['mode', 'phase'],

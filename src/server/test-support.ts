@@ -50,6 +50,10 @@ const info = {
   kv: 'f32',
   slots: 2,
   threads: 1,
+  policy: 'lfru',
+  prefetch: 'auto',
+  directIo: true,
+  usage: { mode: 'on', tokens: 700 },
   plan: { total: 1e6, expertSlots: 8 },
   notes: [],
 } as unknown as EngineInfo;

@@ -61,13 +61,17 @@ describe('run', () => {
       'stop_reason',
       'notes',
       'stats',
+      'memory',
+      'placement',
     ]);
+    expect(result.placement).toMatchObject({ policy: expect.stringMatching(/^(lru|lfru|pin)$/), prefetch: 'auto' });
     expect(result).toMatchObject({ model: MODEL, finish_reason: 'length', seed: 5, stop_reason: null });
     expect(result.token_ids).toHaveLength(12);
     expect(result.stats).toMatchObject({ threads: 2, prefill_tokens: result.prompt_ids.length, decode_tokens: 12 });
-    const { kernels, activations, ...numbers } = result.stats;
+    const { kernels, activations, prefetch_on, ...numbers } = result.stats;
     expect(kernels).toMatch(/^(reference|wasm-(baseline|relaxed)|native-\w+)$/);
     expect(activations).toBe('int8');
+    expect(prefetch_on).toBeTypeOf('boolean');
     expect(Object.values(numbers).every(value => typeof value === 'number')).toBe(true);
   });
 

@@ -9,6 +9,7 @@ import { memoryJson, tellMemory } from '../memory-report.ts';
 import { openModel, runNotes } from '../model.ts';
 import { type EngineFlags, generateOptions, type SamplingFlags } from '../options.ts';
 import { dimNote, outputClosed, writeAnswer, writeJson, writeReasoning } from '../output.ts';
+import { placementJson, placementText } from '../placement-report.ts';
 import { profileReport } from '../profile-report.ts';
 import { Progress } from '../progress.ts';
 import { readPrompt } from '../prompt-input.ts';
@@ -51,7 +52,12 @@ export async function run(words: readonly string[], flags: RunFlags): Promise<nu
     const profile = flags.profile ? await profileOfAnswer(engine, interrupted || outputClosed.aborted) : null;
     if (flags.json) {
       const json = answerJson(engine.info.directory, answer, runNotes(flags, engine.info));
-      writeJson({ ...json, memory: memoryJson(plan), ...(profile && { profile }) });
+      writeJson({
+        ...json,
+        memory: memoryJson(plan),
+        placement: placementJson(engine.info),
+        ...(profile && { profile }),
+      });
     }
     if (!flags.json) {
       const ended = lastChar === '\n';
@@ -62,7 +68,7 @@ export async function run(words: readonly string[], flags: RunFlags): Promise<nu
         dimNote(`[${answerFooter(answer, engine.info.context)}${seedFigure(answer.start.sampling)}]`);
       }
       tellMemory(plan, quiet);
-      if (profile) dimNote(profileReport(profile));
+      if (profile) dimNote(`${profileReport(profile)}\n\n${placementText(engine.info)}`);
     }
     return interrupted ? EXIT_INTERRUPTED : 0;
   } finally {

@@ -31,6 +31,12 @@ const Props = z.object({
   activations: z.string(),
   threads: z.int(),
   expert_slots: z.int(),
+  policy: z.string(),
+  prefetch: z.string(),
+  io: z.enum(['direct', 'buffered']),
+  usage: z
+    .object({ mode: z.enum(['on', 'read', 'off', 'file']), tokens: z.int() })
+    .describe('The history of use with which the model was opened'),
   planned_bytes: z.number().describe('What the whole process may hold'),
   fingerprint: z.string().describe('Servers with equal ones give equal bytes for equal requests'),
   has_chat_template: z.boolean(),
@@ -85,6 +91,10 @@ export function propsRoute(app: App, { settings, state }: RouteParts): void {
         activations: info.activations,
         threads: info.threads,
         expert_slots: info.plan.expertSlots,
+        policy: info.policy,
+        prefetch: info.prefetch,
+        io: info.directIo ? ('direct' as const) : ('buffered' as const),
+        usage: info.usage,
         planned_bytes: info.plan.total,
         fingerprint: runner.fingerprint,
         has_chat_template: text.hasTemplate,
