@@ -4,6 +4,7 @@ import { createHash } from 'node:crypto';
 import { InternalError } from '../common/errors.ts';
 import type { Engine, EngineOptions } from '../engine/api.ts';
 import { openEngine } from '../engine/engine.ts';
+import { usageMode } from '../engine/usage-mode.ts';
 import type { Sample } from './search.ts';
 import type { Metric, TunedSettings, TuneFacts } from './settings.ts';
 
@@ -34,7 +35,8 @@ export async function measureRun(
   signal?: AbortSignal,
 ): Promise<Sample | null> {
   // a history that grew from run to run would favour the later ones
-  const usage = options.usage === undefined || options.usage === 'on' ? 'read' : options.usage;
+  const chosen = usageMode(options.usage);
+  const usage = chosen === 'on' ? 'read' : chosen;
   const engine = await openEngine({ ...options, ...settings, usage });
   try {
     const tokens = metric === 'decode' ? workload.tokens : 1;
