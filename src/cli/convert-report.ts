@@ -33,7 +33,7 @@ export function planText(plan: ConversionPlan, estimate: Estimate): string {
       [
         changes[i].padEnd(width(changes)),
         sizes[i].padStart(width(sizes)),
-        `${each.bitsPerWeight.toFixed(2).padStart(5)} bits per weight`,
+        `${each.bitsPerWeight.toFixed(2).padStart(5)} bits/weight`,
         plural(each.tensors, 'tensor'),
       ].join('  '),
     ]),

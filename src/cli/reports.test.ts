@@ -41,7 +41,7 @@ const REPORT: ConversionReport = {
 
 test('the plan names encodings, bits per weight, sizes, space and what an earlier run left', () => {
   const text = planText(PLAN, ESTIMATE);
-  expect(text).toContain('bf16 -> q4g64  15.7 MB   4.44 bits per weight  192 tensors');
+  expect(text).toContain('bf16 -> q4g64  15.7 MB   4.44 bits/weight  192 tensors');
   expect(text).toContain('87.1 MB needed, 1.00 GB free');
   expect(text).toMatch(/in all +19.8 MB in 1 file, 4.93 bits per weight/);
   expect(text).toMatch(/time +1 min 30 s of arithmetic \(2 threads, measured here\)/);
