@@ -32,8 +32,11 @@ const ALSO: Record<string, readonly string[]> = {
   doctor: ['tokenizer', 'mirror', 'tune'],
   'index.ts': ['common', 'engine'],
 };
-/** Forbidden although the order allows it: a family sees no kernel, no thread and no file. */
-const NEVER: Record<string, readonly string[]> = { models: ['kernels', 'storage'] };
+/** Forbidden although the order allows it: a family sees no kernel, no thread and no file, and who reads does not compute. */
+const NEVER: Record<string, readonly string[]> = {
+  models: ['kernels', 'storage'],
+  storage: ['kernels'],
+};
 
 /** Package -> folders that may import it. Everything else from node_modules is for tests and scripts. */
 const PACKAGES: Record<string, readonly string[]> = {

@@ -28,7 +28,7 @@ test('a server ends when the process of its test is killed', async () => {
 });
 
 test('runtime files of tests are in a directory of their own', () => {
-  expect(path.dirname(runtimeDirectory())).toMatch(new RegExp(`^${tmpdir()}/coli-tests-\\w+$`));
+  expect(path.dirname(runtimeDirectory())).toMatch(new RegExp(`^${tmpdir()}/coli-tests-\\w+/runtime$`));
 });
 
 function isThere(pid: number): boolean {
