@@ -1,7 +1,7 @@
 /** Files that name a process: who holds a lock, and whether that very process still runs. */
 
+import { randomInt } from 'node:crypto';
 import fs from 'node:fs';
-import { threadId } from 'node:worker_threads';
 
 /** `start` tells a process from a later one of the same number; null where the system does not say. */
 export interface ProcessId {
@@ -41,8 +41,8 @@ export function takeLock(path: string): LockAttempt {
 
 /** The file appears with its content, so that nobody finds it empty and takes it for one that a power cut has left. */
 function publish(path: string, text: string): void {
-  const draft = `${path}.${process.pid}-${threadId}`;
-  fs.rmSync(draft, { force: true });
+  // a process of another container may have our number
+  const draft = `${path}.${process.pid}-${randomInt(2 ** 32)}`;
   try {
     // a full disk leaves an empty one
     fs.writeFileSync(draft, text, { flag: 'wx', mode: 0o600 });

@@ -1,7 +1,7 @@
 import fs from 'node:fs';
 import os from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { replaceFile } from './whole-file.ts';
 
 let directory: string;
@@ -19,9 +19,16 @@ test('a file is replaced, for its owner alone, and nothing else is left', () => 
   expect(fs.readdirSync(directory)).toEqual(['a']);
 });
 
-test('what a killed process of our number has left is in nobodys way', () => {
-  fs.writeFileSync(join(directory, `a.${process.pid}.partial`), 'half');
-  replaceFile(join(directory, 'a'), 'whole');
+test('two that write at the same time do not meet in one half-written file', () => {
+  const path = join(directory, 'a');
+  const rename = vi.spyOn(fs, 'renameSync').mockImplementationOnce((from, to) => {
+    rename.mockRestore();
+    replaceFile(path, 'another one');
+    expect(fs.readFileSync(from, 'utf8')).toBe('one');
+    fs.renameSync(from, to);
+  });
+  replaceFile(path, 'one');
+  expect(fs.readFileSync(path, 'utf8')).toBe('one');
   expect(fs.readdirSync(directory)).toEqual(['a']);
 });
 

@@ -1,14 +1,16 @@
 /** Files that appear under their name whole or not at all, whenever the process is killed or the power fails. */
 
+import { randomBytes } from 'node:crypto';
 import fs from 'node:fs';
 import { dirname } from 'node:path';
 
-/** Puts a file in the place of an older one. What is written first lies beside it, under a name with our number. */
+/**
+ * Puts a file in the place of an older one. What is written first lies beside it, as NAME.PID.RANDOM.partial: the number says who may have
+ * left it; another thread, or a process of another container, may have the same.
+ */
 export function replaceFile(path: string, content: string | Uint8Array): void {
-  const partial = `${path}.${process.pid}.partial`;
+  const partial = `${path}.${process.pid}.${randomBytes(4).toString('hex')}.partial`;
   try {
-    // a killed process that had our number may have left one
-    fs.rmSync(partial, { force: true });
     const fd = fs.openSync(partial, 'wx', 0o600);
     try {
       const bytes = typeof content === 'string' ? Buffer.from(content) : content;

@@ -110,3 +110,23 @@ test('a process killed at any moment leaves the old file or the new one', { time
   }
   expect(saved).toBeGreaterThan(1);
 });
+
+test('what killed processes have left goes with the next save, what a running one writes stays', () => {
+  const gone = spawnSync(process.execPath, ['-e', '']).pid;
+  for (const name of [
+    `${gone}.partial`,
+    `${gone}.0123abcd.partial`,
+    `lock.${gone}-7`,
+    `${process.pid}.0123abcd.partial`,
+  ]) {
+    fs.writeFileSync(`${file}.${name}`, 'half');
+  }
+  const others = [
+    `coli.usage.${process.ppid}.0123abcd.partial`,
+    'coli.usage.x.partial',
+    `coli.usage.${gone}.012.partial`,
+  ];
+  for (const name of others) fs.writeFileSync(path.join(directory, name), 'half');
+  expect(save(once(0)).kind).toBe('saved');
+  expect(fs.readdirSync(directory).sort()).toEqual(['coli.usage', ...others].sort());
+});

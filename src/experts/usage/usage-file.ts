@@ -14,7 +14,7 @@ export const LOCK = '.lock';
 /** O_NONBLOCK: opening a named pipe would wait for its writer. Windows has neither. */
 const READ = fs.constants.O_RDONLY | (fs.constants.O_NOFOLLOW ?? 0) | (fs.constants.O_NONBLOCK ?? 0);
 /** Behind the name of the file: what was to become it, or its lock, and the process that wrote it. */
-const LEFTOVER = /^(?:\.lock)?\.(\d{1,9})(?:\.partial|-\d+)$/;
+const LEFTOVER = /^(?:\.lock)?\.(\d{1,9})(?:(?:\.[0-9a-f]{8})?\.partial|-\d+)$/;
 /** Leftovers are looked for among so many names at most. */
 const MAX_ENTRIES = 10_000;
 
@@ -66,7 +66,7 @@ export function saveUsage(path: string, owner: UsageOwner, before: Usage, recent
     const usage = now.kind === 'whole' ? now.usage : before;
     usage.add(recent);
     removeLeftovers(path);
-    // its partial file has our number: a process that has lost its lock cannot rename what another one writes
+    // its partial file has a name of its own: a process that has lost its lock cannot rename what another one writes
     replaceFile(path, encodeUsage(usage, owner.identity));
     return { kind: 'saved', usage };
   } finally {
