@@ -303,7 +303,7 @@ describe('convert', () => {
     const args = ['convert', MODEL, destination, '--experts', 'q8', '--dense', 'bf16'];
     const dry = coli([...args, '--dry-run']);
     expect(dry.status).toBe(0);
-    expect(dry.stdout).toMatch(/^experts .*-> q8g64 .* [\d.]+ bits/weight/m);
+    expect(dry.stdout).toMatch(/^experts .*-> q8g64 .* [\d.]+ bits\/weight/m);
     expect(coli(['info', '--model', destination]).status).toBe(1);
 
     expect(coli(args)).toMatchObject({ status: 0, stderr: '' });
