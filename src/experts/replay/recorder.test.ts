@@ -85,6 +85,13 @@ describe('a trace file', () => {
     }
   });
 
+  test('cannot be a link, which may lead to the output of the program', () => {
+    fs.writeFileSync(join(directory, 'output'), '');
+    fs.symlinkSync(join(directory, 'output'), path());
+    expect(open).toThrow(expect.objectContaining({ code: 'TRACE_UNWRITABLE' }));
+    expect(fs.readFileSync(join(directory, 'output'), 'utf8')).toBe('');
+  });
+
   test('cannot be a directory, nor lie in one that is not there', () => {
     fs.mkdirSync(path());
     expect(open).toThrow(expect.objectContaining({ code: 'TRACE_UNWRITABLE' }));

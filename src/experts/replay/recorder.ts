@@ -131,8 +131,8 @@ function openForWriting(path: string): { fd: number; replaced: boolean } {
   }
   let fd: number | null = null;
   try {
-    // a pipe would wait for its reader
-    if (!fs.statSync(path).isFile()) throw fail('it is not a regular file');
+    // a pipe would wait for its reader, and a link such as /dev/stdout may lead to where the answer goes
+    if (!fs.lstatSync(path).isFile()) throw fail('it is not a regular file');
     fd = fs.openSync(path, 'r+');
     const magic = Buffer.alloc(TRACE_MAGIC.length);
     const read = fs.readSync(fd, magic, 0, magic.length, 0);
