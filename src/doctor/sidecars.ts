@@ -9,6 +9,7 @@ import { BLOCK_NAME, KV_HEADER_BYTES } from '../engine/kv-block-file.ts';
 import { stagedFiles } from '../engine/mirror-receipt.ts';
 import type { ModelFiles } from '../engine/model-files.ts';
 import { checkPlanModel, readPlanFile } from '../engine/plan-options.ts';
+import { RECENT_SUFFIX } from '../engine/routing.ts';
 import { usageMode } from '../engine/usage-mode.ts';
 import { usagePlaces } from '../engine/usage-place.ts';
 import { leaseCount } from '../experts/replay/trace.ts';
@@ -23,9 +24,6 @@ import type { Check, Context, Finding } from './types.ts';
 /** Headers of so many blocks are looked at: a directory may hold a hundred thousand. */
 const MAX_BLOCKS_READ = 1000;
 const WRITABLE_BY_OTHERS = 0o022;
-
-/** Of the last passes, behind the name of the history of use. */
-const TRACE_SUFFIX = '.trace';
 
 /** Every file from which a history may come. */
 function usageFiles(files: ModelFiles, options: Context['options']): string[] {
@@ -62,7 +60,7 @@ function trace({ found, options }: Context): Finding {
   const files = found.files!;
   if (usageMode(options.usage) !== 'on') return skip('kept only with --usage on');
   const path = usageFiles(files, options)
-    .map(place => place + TRACE_SUFFIX)
+    .map(place => place + RECENT_SUFFIX)
     .find(isThere);
   if (path === undefined) return pass('none yet: it begins with a longer answer');
   try {

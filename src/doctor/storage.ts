@@ -6,6 +6,7 @@ import { formatBytes, MIB } from '../common/units.ts';
 import { cacheDirectory, configDirectory } from '../common/user-directories.ts';
 import { memoryFacts } from '../engine/machine.ts';
 import { expertRecords, type ModelFiles } from '../engine/model-files.ts';
+import { DEFAULT_READERS } from '../engine/model-plan.ts';
 import { measureRecords } from '../storage/iobench.ts';
 import { closeFiles, type IoMode, type OpenFunction, openFiles } from '../storage/open-files.ts';
 import { pass, skip, warn } from './findings.ts';
@@ -16,8 +17,6 @@ import type { Check, Context, Finding } from './types.ts';
 /** Reads go over a network, or through a program: every expert pays its latency. */
 const REMOTE = /^(?:nfs\d?|cifs|smb\d?|smbfs|9p|ceph|glusterfs|lustre|afs|beegfs|virtiofs|fuse|fuseblk|fuse\..*)$/;
 const IN_MEMORY = /^(?:tmpfs|ramfs)$/;
-/** As the engine reads by default. */
-const DEPTH = 4;
 const MEASURE_SECONDS = 1;
 /** What measuring takes: the destination that reads go round, and as much again to be safe. */
 const MEASURE_MEMORY_BYTES = 1024 * MIB;
@@ -85,7 +84,7 @@ async function speed({ found, options, host }: Context): Promise<Finding> {
   const { table, shape, checkpoint } = files;
   const records = expertRecords(files);
   const recordBytes = table.readBytes(records[0]);
-  const depth = options.readers ?? DEPTH;
+  const depth = options.readers ?? DEFAULT_READERS;
   const memory = MEASURE_MEMORY_BYTES + 2 * depth * table.placedBytes(records[0]);
   if (usable < memory) return skip(`measuring takes ${formatBytes(memory)} of memory, more than is available`);
   const { direct } = openOnce(files, options.io ?? 'auto');

@@ -66,35 +66,37 @@ let idleTelemetry: IdleTelemetry;
 /** What needs the model for itself; it runs when no answer is being made. */
 const alone: (() => void)[] = [];
 let isRunning = false;
+let isOpen = false;
+const early: string[] = [];
 
 async function open(): Promise<void> {
   const { COLI_FAULT_READ } = process.env;
   const faults = data.faults ?? (COLI_FAULT_READ ? parseFaultPlan(COLI_FAULT_READ) : undefined);
   const files = readModel(data.options, data.arenaBytes);
   requireSavable(data.options, files);
-  const early: string[] = [];
   const usage = usageMode(data.options.usage);
-  if (usage !== 'off') history = new UsageHistory(files, usage, line => (runtime ? noteLate(line) : early.push(line)));
-  routing = new Routing(files, data.options, usage === 'on', line => (runtime ? noteLate(line) : early.push(line)));
+  if (usage !== 'off') history = new UsageHistory(files, usage, note);
+  routing = new Routing(files, data.options, usage === 'on', note);
   const observers = [...(history ? [history.recent] : []), ...routing.observers];
   const policy = (slots: number) => routing.policy(slots);
-  const hooks = { arenaBytes: data.arenaBytes, faults, observers, policy, onNote: noteLate };
+  const hooks = { arenaBytes: data.arenaBytes, faults, observers, policy, onNote: note };
   const { controlStrings, chat } = files.family;
   port.postMessage({ id: 0, family: { controlStrings, chat } satisfies FamilyTexts });
   runtime = await Runtime.open(data.options, progress => port.postMessage({ id: 0, progress }), hooks, files);
-  runtime.info.notes.push(...early);
   runtime.passDone = () => routing.passDone();
   if (history) {
     runtime.info.usage.tokens = Math.round(history.total().tokens);
     placement = new IdlePlacement(runtime, history);
   }
   const unpinned = pinNote(runtime.info, placement?.pinned ?? 0);
-  if (unpinned !== null) runtime.info.notes.push(unpinned);
+  if (unpinned !== null) note(unpinned);
   idleTelemetry = new IdleTelemetry(runtime, history);
   sessions = Array.from({ length: runtime.info.slots }, (_, slot) => new Session(runtime, slot));
   pool = new SessionPool(sessions, runtime.batch.cache, openKvFiles());
   scheduler = new Scheduler(runtime, pool, status);
   const { info, eosIds } = runtime;
+  info.notes.push(...early);
+  isOpen = true;
   const { generationConfig } = files.checkpoint;
   port.postMessage({
     id: 0,
@@ -120,23 +122,19 @@ function openKvFiles(): KvFiles | null {
   const { kvDir: directory, kvDirBytes: maxBytes = DEFAULT_KV_DIR_BYTES } = data.options;
   if (directory === undefined) return null;
   const { blockBytes } = runtime.batch.cache;
-  let opening = true;
-  // what is known before the engine is there belongs to its description
-  const note = (line: string) => (opening ? runtime.info.notes.push(line) : noteLate(line));
-  const files = new KvFiles({
+  return new KvFiles({
     directory,
     identity: Buffer.from(runtime.info.fingerprint, 'hex'),
     blockBytes,
     maxBytes,
     note,
   });
-  opening = false;
-  return files;
 }
 
-/** What comes up once the engine has been described. */
-function noteLate(line: string): void {
-  port.postMessage({ id: 0, note: line });
+/** What is known before the engine is open belongs to its description. */
+function note(line: string): void {
+  if (isOpen) port.postMessage({ id: 0, note: line });
+  else early.push(line);
 }
 
 /** No request runs. */

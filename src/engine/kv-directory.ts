@@ -5,7 +5,8 @@
  */
 
 import fs from 'node:fs';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
+import { codeOf, makeDirectory } from '../common/file-system.ts';
 import { takeLock } from '../common/process-lock.ts';
 import { formatBytes } from '../common/units.ts';
 import { BLOCK_NAME, PARTIAL } from './kv-block-file.ts';
@@ -242,15 +243,4 @@ export class KvDirectory {
 /** Compared and set in whole ms: setting what was read must not make a block newer than the one it continues. */
 function wholeMs(stat: fs.Stats): number {
   return Math.round(stat.mtimeMs);
-}
-
-export function codeOf(error: unknown): string {
-  return (error as NodeJS.ErrnoException).code ?? String(error);
-}
-
-/** With all its parents. Node's own way never returns where a file system accepts no directories, as in /proc. */
-export function makeDirectory(path: string, mode = 0o700): void {
-  const missing: string[] = [];
-  for (let at = path; !fs.existsSync(at); at = dirname(at)) missing.unshift(at);
-  for (const each of missing) fs.mkdirSync(each, { mode });
 }

@@ -7,9 +7,10 @@
 import { hash } from 'node:crypto';
 import fs from 'node:fs';
 import { join } from 'node:path';
+import { codeOf } from '../common/file-system.ts';
 import { KV_BLOCK } from '../kernels/kernels.ts';
 import { blockKeys, blockName, KV_HEADER_BYTES, KvBlockFile } from './kv-block-file.ts';
-import { codeOf, INDEX_BYTES_PER_FILE, KvDirectory, MAX_KV_FILES } from './kv-directory.ts';
+import { INDEX_BYTES_PER_FILE, KvDirectory, MAX_KV_FILES } from './kv-directory.ts';
 
 /** Notes are not repeated; after so many different ones the list begins anew. */
 const MAX_REMEMBERED_NOTES = 1000;

@@ -28,7 +28,7 @@ import { Weights } from './weights.ts';
 const DEFAULT_CONTEXT = 4096;
 /** Results of scores that are there at the same time: the one that is looked at, and one that is not collected yet. */
 const SCORES_HELD = 2;
-const DEFAULT_READERS = 4;
+export const DEFAULT_READERS = 4;
 /** A machine that keeps more conversations going needs another program; each costs the memory of its whole context. */
 export const MAX_SLOTS = 64;
 

@@ -4,6 +4,7 @@
  */
 
 import { basename, dirname } from 'node:path';
+import { makeDirectory } from '../common/file-system.ts';
 import { MIB } from '../common/units.ts';
 import { replaceFile } from '../common/whole-file.ts';
 import { DEFAULT_POLICY, type PolicyName } from '../experts/policies/policies.ts';
@@ -14,7 +15,6 @@ import { readTrace } from '../experts/replay/trace-format.ts';
 import type { LeaseObserver } from '../experts/store.ts';
 import type { EngineOptions } from './api.ts';
 import { modelIdentity } from './identity.ts';
-import { makeDirectory } from './kv-directory.ts';
 import type { ModelFiles } from './model-files.ts';
 import { usagePlaces } from './usage-place.ts';
 
@@ -25,7 +25,8 @@ const MAX_RECENT_BYTES = MIB;
 const LEASE_BYTES = 6;
 /** Opening may take this much longer to choose. */
 const CHOICE_MS = 300;
-const SUFFIX = '.trace';
+/** Behind the name of the history: the last passes. */
+export const RECENT_SUFFIX = '.trace';
 /**
  * What is remembered is in memory as it was read and as numbers, for which arrays grow by doubling, while it is copied to where it stays; and
  * at the end once more as a file.
@@ -104,7 +105,7 @@ export class Routing {
 
   #saveRecent(): void {
     if (this.#recentPath === null || this.#recent === null || !this.#recent.isNew) return;
-    const path = this.#recentPath + SUFFIX;
+    const path = this.#recentPath + RECENT_SUFFIX;
     try {
       makeDirectory(dirname(path));
       replaceFile(path, this.#recent.bytes());
@@ -123,7 +124,7 @@ export function recentTrace(files: ModelFiles): Trace | null {
 
 function readRecent(path: string, { model, experts, expertBytes }: TraceHeader): Trace | null {
   try {
-    const trace = readTrace(path + SUFFIX);
+    const trace = readTrace(path + RECENT_SUFFIX);
     const { header } = trace;
     const isOurs =
       header.model === model && header.experts === experts && header.expertBytes.join() === expertBytes.join();

@@ -6,13 +6,13 @@
 
 import { dirname, join } from 'node:path';
 import { RequestError } from '../common/errors.ts';
+import { codeOf, makeDirectory } from '../common/file-system.ts';
 import { lockState } from '../common/process-lock.ts';
 import { C_ENGINE_USAGE, importCUsage, MAX_C_USAGE_BYTES } from '../experts/usage/c-engine-usage.ts';
 import { Usage } from '../experts/usage/heat.ts';
 import { isUsage, type UsageOwner, usageFileBytes } from '../experts/usage/usage-bytes.ts';
-import { codeOf, LOCK, readAtMost, readUsage, saveUsage } from '../experts/usage/usage-file.ts';
+import { LOCK, readAtMost, readUsage, saveUsage } from '../experts/usage/usage-file.ts';
 import { modelIdentity } from './identity.ts';
-import { makeDirectory } from './kv-directory.ts';
 import type { ModelFiles } from './model-files.ts';
 import { requireDirectory, type UsageMode, wrongUsage } from './usage-mode.ts';
 import { modelFolder, type UsagePlace, usagePlaces } from './usage-place.ts';

@@ -7,11 +7,11 @@ import { createHash } from 'node:crypto';
 import fs from 'node:fs';
 import { basename, join, resolve } from 'node:path';
 import { ColiError, StorageError } from '../common/errors.ts';
+import { makeDirectory } from '../common/file-system.ts';
 import { takeLock } from '../common/process-lock.ts';
 import { MIB } from '../common/units.ts';
 import { syncDirectory } from '../common/whole-file.ts';
 import { modelIdentity } from '../engine/identity.ts';
-import { makeDirectory } from '../engine/kv-directory.ts';
 import {
   RECEIPT_VERSION,
   type Receipt,

@@ -6,9 +6,9 @@ import os from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { z } from 'zod';
 import { StorageError } from '../common/errors.ts';
+import { makeDirectory } from '../common/file-system.ts';
 import { configDirectory } from '../common/user-directories.ts';
 import { replaceFile } from '../common/whole-file.ts';
-import { makeDirectory } from '../engine/kv-directory.ts';
 import { MAX_READERS, MAX_THREADS } from '../engine/machine.ts';
 import { readJsonFile } from '../formats/json.ts';
 

@@ -5,6 +5,7 @@
 
 import fs from 'node:fs';
 import { basename, dirname, join } from 'node:path';
+import { codeOf } from '../../common/file-system.ts';
 import { isRunning, takeLock } from '../../common/process-lock.ts';
 import { replaceFile } from '../../common/whole-file.ts';
 import type { Usage } from './heat.ts';
@@ -91,8 +92,4 @@ function removeLeftovers(path: string): void {
   } finally {
     directory.closeSync();
   }
-}
-
-export function codeOf(error: unknown): string {
-  return (error as NodeJS.ErrnoException).code ?? String(error);
 }
