@@ -115,11 +115,7 @@ export class Slots {
 
   /** The best slot that nobody uses and no reader is filling, emptied, unless it holds one of records keptFrom..keptTo-1; -1 = none. */
   take(keptFrom = 0, keptTo = 0): number {
-    this.#keptFrom = keptFrom;
-    this.#keptTo = keptTo;
-    const slot = this.#policy.victim(this.#isAllowed);
-    if (slot >= 0 && this.#state[slot] !== FREE) this.#empty(slot);
-    return slot;
+    return this.#takeFrom(this.#isAllowed, keptFrom, keptTo);
   }
 
   /**
@@ -127,10 +123,14 @@ export class Slots {
    * for long, so what can be spared is what would be given up next.
    */
   takeSpare(keptFrom: number, keptTo: number): number {
+    this.#candidates = Math.max(1, Math.floor(this.count * SPARE_SHARE));
+    return this.#takeFrom(this.#isSpare, keptFrom, keptTo);
+  }
+
+  #takeFrom(allowed: (slot: number) => boolean, keptFrom: number, keptTo: number): number {
     this.#keptFrom = keptFrom;
     this.#keptTo = keptTo;
-    this.#candidates = Math.max(1, Math.floor(this.count * SPARE_SHARE));
-    const slot = this.#policy.victim(this.#isSpare);
+    const slot = this.#policy.victim(allowed);
     if (slot >= 0 && this.#state[slot] !== FREE) this.#empty(slot);
     return slot;
   }
